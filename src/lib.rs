@@ -371,7 +371,7 @@ pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
     Always, Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey,
     LockManager, LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Once, Patience, Run,
-    Source, TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
+    Source, TOKENS_PER_GRANT, backend, current, init, lock, manager, shutdown, store,
 };
 
 #[cfg(feature = "tower")]

@@ -46,7 +46,7 @@ mod token;
 
 pub use api::{
     Always, Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Once,
-    Run, current, init, lock, shutdown,
+    Run, current, init, lock, manager, shutdown,
 };
 #[doc(hidden)]
 pub use duration::parse_duration;

@@ -347,6 +347,8 @@ pub struct Context {
     pub events: Events,
     /// How long the store may be silent before an operation fails.
     pub request_timeout: Duration,
+    /// What the service calls itself, for the names of connections.
+    pub label: Option<Arc<str>>,
     /// The engine has stopped.
     pub(crate) stopped: CancellationToken,
 }

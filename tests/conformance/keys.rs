@@ -1,9 +1,11 @@
 //! What may be asked for: keys, namespaces and ttls; and how what is held is
 //! shown.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use dlock::{LockError, LockManager};
+use dlock::backend::{Mode, ProcessInfo};
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::task::JoinHandle;
 
 use super::{Store, connect, process};
 use crate::support::locks::{held, is_busy, is_misconfigured, is_no_key, says, shown};
@@ -138,6 +140,77 @@ pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     guard.release().await.expect("the release");
     assert_eq!(keys("").await, ["task:1"]);
     assert!(other.inspect("job:1").await.expect("inspect").is_none());
+}
+
+/// Host, process and label of those who hold and who wait, and since when.
+pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
+    /// Between this clock and that of a store on the same machine, with the pause of a busy
+    /// one.
+    const AT_MOST: Duration = Duration::from_secs(60);
+    let called = async |label: &str| connect(super::config(store).label(label)).await;
+    let (holder, looker) = (called("holds").await, called("looks").await);
+    let waiting = [called("first").await, called("second").await];
+    let is_now = |time: SystemTime| {
+        let apart = time.duration_since(SystemTime::now());
+        let apart = apart.unwrap_or_else(|error| error.duration());
+        assert!(apart < AT_MOST, "{apart:?}");
+    };
+    let is_shown = |process: Option<&ProcessInfo>, label: &str| {
+        let process = process.expect("a process");
+        assert_eq!((process.pid, &*process.label), (std::process::id(), label));
+        assert!(!process.host.is_empty());
+        is_now(process.asked_at);
+    };
+    let guard = held(holder.lock("key")).await;
+    let is_held_by = async |label: &str| {
+        for lock in [
+            shown(&looker, "key").await,
+            looker.list("key").await.expect("list").remove(0),
+        ] {
+            if store.shows_processes() {
+                is_shown(lock.holders[0].process.as_ref(), label);
+            }
+            if let Some(since) = lock.holders[0].since {
+                is_now(since);
+            }
+        }
+    };
+    is_held_by("holds").await;
+    // Where others wait for it, what the store has may say more.
+    let mut waiters = Vec::new();
+    for (number, manager) in waiting.iter().enumerate() {
+        waiters.push(waits(manager, "key"));
+        super::queued(store, &looker, "key", number + 1).await;
+    }
+    is_held_by("holds").await;
+    let queue = shown(&looker, "key").await.queue;
+    let is_fair = looker.capabilities().fair;
+    if is_fair && store.shows_processes() {
+        assert_eq!(queue.len(), 2, "{queue:?}");
+    }
+    for (place, label) in queue.iter().zip(["first", "second"]) {
+        assert_eq!(place.mode, Mode::Write);
+        assert!(!place.owner.is_empty());
+        if store.shows_processes() {
+            is_shown(place.process.as_ref(), label);
+        }
+    }
+    guard.release().await.expect("the release");
+    let [first, second] = <[_; 2]>::try_from(waiters).expect("two");
+    if is_fair {
+        let first = first.await.expect("no panic");
+        is_held_by("first").await;
+        first.release().await.expect("the release");
+        let second = second.await.expect("no panic");
+        is_held_by("second").await;
+        second.release().await.expect("the release");
+    }
+}
+
+/// A task that waits for the lock.
+fn waits(manager: &LockManager, key: &str) -> JoinHandle<LockGuard> {
+    let request = manager.lock(key);
+    tokio::spawn(async move { held(request).await })
 }
 
 /// In order.

@@ -128,6 +128,12 @@ pub trait Store {
         &[]
     }
 
+    /// Whether what it shows of a lock says which processes hold it. In the layout of
+    /// another library there is no room for that.
+    fn shows_processes(&self) -> bool {
+        true
+    }
+
     /// A lease that is short for a test, and that this store renews in time on
     /// a busy machine.
     fn short_ttl(&self) -> Duration {
@@ -346,6 +352,7 @@ macro_rules! __themes {
                 a_key_is_shown_on_one_short_line
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
+                who_holds_and_who_waits_is_shown
             }
             start settings {
                 a_configuration_out_of_its_range_is_refused

@@ -27,6 +27,8 @@ pub(crate) trait Database: Kind {
     const KEEP_QUEUE: &'static str;
     /// What it says to a user without rights.
     const DENIED: &'static str;
+    /// Makes its tables those of the version before.
+    const DOWNGRADE: &'static str;
 
     /// What a server that makes strict tokens is started with.
     const WITH_A_LOG: &'static [&'static str];
@@ -176,7 +178,8 @@ impl<D: Database> FarTables for DatabaseStore<D> {
 
     async fn keep_new(&self, key: &str) -> Self::Keeper {
         let keep = format!(
-            "START TRANSACTION; INSERT INTO dlock_lock VALUES ('{key}', 64, 'w', '', 0, 0)"
+            "START TRANSACTION; INSERT INTO dlock_lock (name, token, mode, owner, expires_at, \
+             waited) VALUES ('{key}', 64, 'w', '', 0, 0)"
         );
         let mut connection = self.connection().await;
         D::run(&mut connection, &keep).await.expect("a row");
@@ -208,6 +211,7 @@ macro_rules! databases {
             refusals {
                 missing_tables_are_told_and_made_on_request
                 other_tables_are_told
+                tables_of_the_version_before_are_upgraded
                 a_user_without_rights_is_told_what_to_grant
                 a_wrong_address_or_name_is_told_without_the_password
                 a_pool_is_not_used_up

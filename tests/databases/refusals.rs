@@ -8,7 +8,7 @@ use dlock::{Config, LockError, LockManager};
 
 use super::Database;
 use super::server::Server;
-use crate::support::locks::{self, had, held, served};
+use crate::support::locks::{self, had, held, is_busy, served, shown};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn connect(url: &str) -> Result<LockManager, LockError> {
@@ -62,6 +62,43 @@ pub(crate) async fn other_tables_are_told<D: Database>() {
         server.run(&database, change).await;
         is_config(&refused(&url).await, says);
     }
+}
+
+/// And processes of that version go on with them.
+pub(crate) async fn tables_of_the_version_before_are_upgraded<D: Database>() {
+    let (server, database, url) = fresh::<D>().await;
+    let create = format!("{url}?create_tables=true");
+    connect(&create).await.map(drop).expect("the tables");
+    server.run(&database, D::DOWNGRADE).await;
+    is_config(&refused(&url).await, &["since", "ALTER TABLE dlock_lock"]);
+    // What it runs: these columns it knows.
+    let takes = "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited) VALUES \
+                 ('old', 640, 'w', '0123456789abcdef.1', 4102444800000, 0)";
+    let releases = "UPDATE dlock_lock SET owner = '', expires_at = 1 \
+                    WHERE name = 'old' AND owner = '0123456789abcdef.1'";
+    let takes_again = "UPDATE dlock_lock SET token = token + 64, mode = 'w', \
+                       owner = '0123456789abcdef.2', expires_at = 4102444800000 \
+                       WHERE name = 'old' AND owner = ''";
+    server.run(&database, takes).await;
+    let all = tokio::join!(connect(&create), connect(&create), connect(&create));
+    let [manager, other, _] = [all.0, all.1, all.2].map(|manager| manager.expect("the tables"));
+    is_busy(manager.lock("old").try_acquire().await);
+    server.run(&database, releases).await;
+    let guard = held(manager.lock("old")).await;
+    let holder = shown(&other, "old").await.holders.remove(0);
+    assert!(
+        holder.process.is_some() && holder.since.is_some(),
+        "{holder:?}"
+    );
+    guard.release().await.expect("the release");
+    server.run(&database, takes_again).await;
+    is_busy(other.lock("old").try_acquire().await);
+    // The time that stands there is that of the one before.
+    let holder = shown(&other, "old").await.holders.remove(0);
+    assert!(
+        holder.process.is_none() && holder.since.is_none(),
+        "{holder:?}"
+    );
 }
 
 pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {

@@ -35,6 +35,9 @@ impl Database for MariaDb {
         "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
     const KEEP_QUEUE: &'static str = "LOCK TABLES dlock_queue WRITE";
     const DENIED: &'static str = "denied";
+    const DOWNGRADE: &'static str = "ALTER TABLE dlock_queue MODIFY owner VARBINARY(64) NOT NULL; \
+         ALTER TABLE dlock_reader MODIFY owner VARBINARY(64) NOT NULL, DROP COLUMN since; \
+         ALTER TABLE dlock_lock MODIFY owner VARBINARY(64) NOT NULL, DROP COLUMN since";
     /// A commit waits for the disk, and so does its entry in the binary log.
     const WITH_A_LOG: &'static [&'static str] =
         &["--log-bin=log", "--sync-binlog=1", "--binlog-format=ROW"];

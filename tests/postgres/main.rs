@@ -42,6 +42,8 @@ impl Database for PostgreSql {
     const NOW: &'static str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
     const KEEP_QUEUE: &'static str = "BEGIN; LOCK TABLE dlock_queue";
     const DENIED: &'static str = "permission denied";
+    const DOWNGRADE: &'static str = "ALTER TABLE dlock_lock DROP COLUMN since; \
+                                     ALTER TABLE dlock_reader DROP COLUMN since";
     const WITH_A_LOG: &'static [&'static str] = DURABLE;
     const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)] =
         &[("fsync", "off", "on"), ("full_page_writes", "off", "on")];

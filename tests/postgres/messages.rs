@@ -7,7 +7,7 @@ use dlock::backend::sqlx::postgres::PgListener;
 use dlock_conformance::Store as _;
 
 use crate::PostgresStore;
-use crate::support::locks::{all_served, connect, held, is_busy, queued};
+use crate::support::locks::{all_served, connect, had, held, is_busy, queued};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::tables::Tables as _;
 use crate::tables::permits::wait_there;
@@ -152,4 +152,19 @@ async fn a_silent_connection_is_noticed() {
     let is_new = |those: &Vec<i32>| those.iter().any(|one| !before.contains(one));
     until("it listens again", those, is_new).await;
     drop(manager);
+}
+
+/// As the server lists them.
+#[tokio::test]
+async fn connections_bear_the_label() {
+    let store = PostgresStore::start().await;
+    let manager = connect(store.config().label("orders")).await;
+    had(&manager, "key").await;
+    let query = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'orders'";
+    let mut connection = store.connection().await;
+    let named: i64 = sqlx::query_scalar(query)
+        .fetch_one(&mut connection)
+        .await
+        .expect("the server's list");
+    assert!(named > 0);
 }

@@ -232,7 +232,11 @@ where
 
 fn holder(shown: &str, left: i64) -> KeptHolder {
     KeptHolder {
-        owner: shown.trim_end_matches(['+', '?']).to_owned(),
+        owner: shown
+            .split([';', '+', '?'])
+            .next()
+            .unwrap_or(shown)
+            .to_owned(),
         left,
         unclaimed: shown.ends_with('?'),
     }

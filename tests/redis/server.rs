@@ -251,3 +251,42 @@ fn every_runtime_has_its_own_connection() {
     one.block_on(had(&manager, "key"));
     assert!(clients() <= alone + 2, "{} after {alone}", clients());
 }
+
+/// In the value of a lock and in the list of connections.
+#[tokio::test]
+async fn who_holds_a_lock_is_seen_by_redis_cli() {
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config.label("orders")).await;
+    let manager = manager.expect("a connection");
+    let guard = held(manager.lock("key")).await;
+    let value: String = server.command(&["GET", &lock_name("key")]).await;
+    let process = format!(",{},orders,", std::process::id());
+    assert!(value.starts_with("w:") && value.contains('@'), "{value}");
+    assert!(value.contains(&process), "{value}");
+    let clients: String = server.command(&["CLIENT", "LIST"]).await;
+    assert!(clients.contains(" name=orders "), "{clients}");
+    guard.release().await.expect("the release");
+}
+
+/// Of one that does not say who it is.
+#[tokio::test]
+async fn a_holder_of_the_version_before_is_shown() {
+    let server = RedisServer::start().await;
+    let manager = connect(&server).await;
+    let set = [
+        "SET",
+        &lock_name("key"),
+        "w:0123456789abcdef.1",
+        "PX",
+        "60000",
+    ];
+    server.command::<()>(&set).await;
+    let lock = manager
+        .inspect("key")
+        .await
+        .expect("inspect")
+        .expect("a lock");
+    assert_eq!(lock.holders[0].owner, "0123456789abcdef.1");
+    assert!(lock.holders[0].process.is_none());
+}

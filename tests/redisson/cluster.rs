@@ -24,6 +24,10 @@ impl<R: Recipe> Store for InCluster<R> {
         Self(Lent::empty().await, PhantomData)
     }
 
+    fn shows_processes(&self) -> bool {
+        false
+    }
+
     fn has_tokens(&self) -> bool {
         R::TOKENS
     }

@@ -43,6 +43,10 @@ impl<R: Recipe> Store for RedissonStore<R> {
         }
     }
 
+    fn shows_processes(&self) -> bool {
+        false
+    }
+
     fn has_tokens(&self) -> bool {
         R::TOKENS
     }

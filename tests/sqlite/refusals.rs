@@ -11,7 +11,7 @@ use dlock_conformance::Store as _;
 use crate::SqliteStore;
 use crate::support::dir::TempDir;
 use crate::support::locks::{connect, connecting, healed, held, impatient, is_busy};
-use crate::support::locks::{is_misconfigured, is_unavailable, says};
+use crate::support::locks::{is_misconfigured, is_unavailable, says, shown};
 use crate::support::wait::{HANG, within};
 
 #[tokio::test]
@@ -47,6 +47,28 @@ async fn other_tables_are_told() {
     make.execute(&mut connection).await.expect("a table");
     let error = is_misconfigured(LockManager::connect(store.config()).await);
     says(&error, &["`dlock_`"]);
+}
+
+#[tokio::test]
+async fn tables_of_the_version_before_are_upgraded() {
+    let store = SqliteStore::start().await;
+    drop(connect(store.config()).await);
+    let downgrade = "ALTER TABLE dlock_lock DROP COLUMN since; \
+                     ALTER TABLE dlock_reader DROP COLUMN since; \
+                     INSERT INTO dlock_lock VALUES \
+                     ('old', 640, 'w', '0123456789abcdef.1', 4102444800000, 0)";
+    let downgraded = sqlx::raw_sql(downgrade);
+    let done = downgraded.execute(&mut store.connection().await).await;
+    done.expect("the tables");
+    let all = tokio::join!(connect(store.config()), connect(store.config()));
+    is_busy(all.0.lock("old").try_acquire().await);
+    let guard = held(all.0.lock("key")).await;
+    let holder = shown(&all.1, "key").await.holders.remove(0);
+    assert!(
+        holder.process.is_some() && holder.since.is_some(),
+        "{holder:?}"
+    );
+    guard.release().await.expect("the release");
 }
 
 #[tokio::test]

@@ -40,8 +40,9 @@ async fn what_the_dead_have_left_is_removed() {
     within(HANG, lock.run(async {})).await.expect("the lock");
     let dead = "INSERT INTO dlock_process VALUES ('dead', unixepoch('subsec') * 1000 + 500);
         INSERT INTO dlock_queue VALUES ('left', 1, 'dead.1', 'w', 'dead');
-        INSERT INTO dlock_reader VALUES ('left', 'dead.2', 1);
-        INSERT INTO dlock_lock VALUES ('left', 640, 'w', 'dead.3', 1, 1)";
+        INSERT INTO dlock_reader (name, owner, expires_at) VALUES ('left', 'dead.2', 1);
+        INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
+            VALUES ('left', 640, 'w', 'dead.3', 1, 1)";
     dlock::backend::sqlx::raw_sql(dead)
         .execute(&mut store.connection().await)
         .await

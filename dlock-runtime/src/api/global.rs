@@ -46,6 +46,24 @@ pub async fn init(config: Config) -> Result<(), LockError> {
     installed.map_err(|_| LockError::AlreadyInitialized)
 }
 
+/// The manager that [`init`] has installed, for what it can tell: `inspect`, `list`,
+/// `ping`, `capabilities`.
+/// `None` before that.
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// assert!(dlock::manager().is_none());
+/// dlock::init(dlock::Config::default()).await?;
+/// let manager = dlock::manager().expect("it was initialised");
+/// assert!(manager.inspect("stock:42").await?.is_none());
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub fn manager() -> Option<LockManager> {
+    INSTALLED.get().map(Arc::clone).map(LockManager::new)
+}
+
 /// Refuses locks from now on and waits until every release under way is done;
 /// see [`LockManager::shutdown`]. Does nothing before [`init`].
 pub async fn shutdown() {

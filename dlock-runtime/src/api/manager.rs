@@ -160,6 +160,32 @@ impl LockManager {
         }
     }
 
+    /// Asks the store, as a readiness probe may do every few seconds: whether it answers, and
+    /// lets this user look at locks. One round trip; nothing is taken or changed.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// dlock::init(dlock::Config::default()).await?;
+    /// if let Some(manager) = dlock::manager() {
+    ///     manager.ping().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Unavailable`] within the request timeout, or what else
+    /// [`inspect`](Self::inspect) says.
+    pub async fn ping(&self) -> Result<(), LockError> {
+        // Any key will do: the answer is not looked at.
+        let key = namespaced(&self.inner.settings.namespace, &Arc::from("ping"));
+        match self.inner.leases.backend.inspect(&key).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.inner.store_failed("ping".to_owned(), error).await),
+        }
+    }
+
     /// What the store can promise. What its tokens are worth may change while it
     /// runs, with the settings of its server.
     #[must_use]

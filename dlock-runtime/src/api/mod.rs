@@ -16,7 +16,7 @@ mod scope;
 pub(crate) mod tower;
 
 pub use config::Config;
-pub use global::{init, shutdown};
+pub use global::{init, manager, shutdown};
 pub use guard::LockGuard;
 pub use manager::LockManager;
 pub use request::{Always, LockRequest, Once, lock};

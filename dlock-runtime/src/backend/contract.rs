@@ -2,18 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::mode::Mode;
+use super::origin::Signed;
 use super::{Owner, Progress, Servers};
 use crate::clock::Clock;
 use crate::error::BackendError;
 use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits::{LONGEST, MIN_TTL};
 use crate::token::FencingToken;
+
+/// So many of those who wait for a lock are shown at most.
+pub(crate) const SHOWN_WAITERS: usize = 1000;
 
 /// A store that keeps locks.
 ///
@@ -50,6 +54,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// that hears its answers elsewhere.
     fn request_timeout(&self) -> Option<Duration> {
         None
+    }
+
+    /// What the service calls itself ([`Config::label`](crate::Config::label)): told before
+    /// [`start`](Self::start), for a store that gives its connections names.
+    fn call_yourself(&self, label: &str) {
+        let _ = label;
     }
 
     /// Connects and checks. Runs once, before any other operation, on the
@@ -275,7 +285,7 @@ impl Request {
 
     /// This request once more, of an owner of its own.
     pub(crate) fn again(&self) -> Result<Self, BackendError> {
-        let owner = Owner::draw()?;
+        let owner = self.owner.draw_again()?;
         self.progress.asks_as(owner);
         Ok(Self {
             owner,
@@ -401,6 +411,9 @@ pub struct LockInfo {
     /// How many requests wait in the store's queue. The tasks that wait inside
     /// one process count as one request. 0 on a store without a queue.
     pub waiters: usize,
+    /// Who waits in the store's queue, in its order; the first thousand of them. From
+    /// `inspect`, on a store with a queue.
+    pub queue: Vec<WaiterInfo>,
     /// Its body was to run once, and has been done: by whom, and for how long that is
     /// remembered. Nobody holds it meanwhile.
     pub done: Option<HolderInfo>,
@@ -415,8 +428,15 @@ impl LockInfo {
             mode,
             holders,
             waiters,
+            queue: Vec::new(),
             done: None,
         }
+    }
+
+    /// With those who wait, in their order.
+    #[must_use]
+    pub fn with_queue(self, queue: Vec<WaiterInfo>) -> Self {
+        Self { queue, ..self }
     }
 
     /// What is known of a lock whose body has been done.
@@ -435,15 +455,42 @@ impl LockInfo {
 pub struct HolderInfo {
     /// The owner as the store has it, for looking it up there.
     pub owner: String,
+    /// The process that has asked, if the store says so: locks that other programs hold
+    /// have none.
+    pub process: Option<ProcessInfo>,
+    /// Since when it holds the lock, by the store's clock, if the store knows. Else it is
+    /// not longer than since [`asked_at`](ProcessInfo::asked_at).
+    pub since: Option<SystemTime>,
     /// How long the lease lasts unless it is renewed, if the store says so.
     pub expires_in: Option<Duration>,
 }
 
 impl HolderInfo {
-    /// What is known of one holder.
+    /// What is known of one holder: by an owner as it is displayed, with more around it
+    /// or not, also its process.
     #[must_use]
     pub fn new(owner: String, expires_in: Option<Duration>) -> Self {
-        Self { owner, expires_in }
+        Self {
+            process: ProcessInfo::of(&owner),
+            since: None,
+            owner,
+            expires_in,
+        }
+    }
+
+    /// One that has held the lock since then, by the store's clock.
+    #[must_use]
+    pub fn since(self, since: Option<SystemTime>) -> Self {
+        Self { since, ..self }
+    }
+
+    /// One whose process stands elsewhere than in its owner: in this text.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn of_process(self, text: &str) -> Self {
+        Self {
+            process: ProcessInfo::of(text),
+            ..self
+        }
     }
 
     /// Whether the owner stands in what the store has, as it is displayed.
@@ -452,7 +499,69 @@ impl HolderInfo {
         let mut found = self.owner.match_indices(&owner);
         found.any(|(at, _)| {
             let rest = self.owner.get(at + owner.len()..).unwrap_or_default();
-            !rest.starts_with(|next: char| next.is_ascii_hexdigit())
+            !rest.starts_with(|next: char| next.is_ascii_alphanumeric())
+        })
+    }
+}
+
+/// One who waits for a lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The owner as the store has it, for looking it up there.
+    pub owner: String,
+    /// What it asks for.
+    pub mode: Mode,
+    /// The process that asks, if the store says so.
+    pub process: Option<ProcessInfo>,
+}
+
+impl WaiterInfo {
+    /// One whose process stands elsewhere than in its owner: in this text.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn of_process(self, text: &str) -> Self {
+        Self {
+            process: ProcessInfo::of(text),
+            ..self
+        }
+    }
+
+    /// What is known of one who waits: by an owner as it is displayed, with more around it
+    /// or not, also its process.
+    #[must_use]
+    pub fn new(owner: String, mode: Mode) -> Self {
+        Self {
+            process: ProcessInfo::of(&owner),
+            owner,
+            mode,
+        }
+    }
+}
+
+/// The process that has asked for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// The name of its machine.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+    /// What it calls itself ([`Config::label`](crate::Config::label)): by default, its
+    /// program's name.
+    pub label: String,
+    /// When the request was begun that has or awaits the lock, by the clock of that host.
+    /// Another task of the process may have waited for longer: it asks for all of them.
+    pub asked_at: SystemTime,
+}
+
+impl ProcessInfo {
+    fn of(owner: &str) -> Option<Self> {
+        let signed = Signed::of(owner)?;
+        Some(Self {
+            host: signed.host.to_owned(),
+            pid: signed.pid,
+            label: signed.label.to_owned(),
+            asked_at: signed.asked_at,
         })
     }
 }

@@ -7,12 +7,15 @@
 mod contract;
 pub(crate) mod losses;
 mod mode;
+pub(crate) mod origin;
 pub(crate) mod owner;
 mod progress;
 mod servers;
 
+pub(crate) use self::contract::SHOWN_WAITERS;
 pub use self::contract::{
-    Backend, Capabilities, Grant, HolderInfo, LockInfo, Released, Renewed, Request, TokenTier,
+    Backend, Capabilities, Grant, HolderInfo, LockInfo, ProcessInfo, Released, Renewed, Request,
+    TokenTier, WaiterInfo,
 };
 pub use self::mode::Mode;
 pub use self::owner::Owner;

@@ -9,23 +9,36 @@
 //! drawn afterwards differs, and only where it comes from outside of its memory:
 //! from the kernel, by a system call, and not from a buffer that was filled before.
 
+use std::cmp;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::origin::{Origin, Signature};
 use super::{BackendError, BackendErrorKind};
 
 /// Who asks: unique for each request of each process, and of each clone of a
 /// process or a machine, and never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// It is displayed as it stands in a store: `<random>.<sequence>`, in hex, and behind
+/// an `@` what a person wants to know of who asks, if the manager has drawn it:
+/// `0123456789abcdef.7@web-3,4711,orders,1767225600000`, which is the host, the process,
+/// the label and when it asked, in milliseconds since 1970 by the clock of that host.
+/// Two with the same numbers are the same, whatever stands behind them.
+#[derive(Clone, Copy)]
 pub struct Owner {
     /// Drawn for this owner. It tells those of different processes apart.
     random: u64,
     /// Counts the owners of a process, which so are told apart for certain.
     sequence: u64,
+    signature: Option<Signature>,
 }
+
+/// The longest text of an owner.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "memcached"))]
+pub(crate) const LONGEST_OWNER: usize = 16 + 1 + 16 + 1 + super::origin::LONGEST_SIGNATURE;
 
 static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
 
@@ -40,27 +53,48 @@ impl Owner {
         OWNERS.next().unwrap_or_else(|_| {
             let sequence = OWNERS.count();
             let random = fallback(sequence);
-            Self { random, sequence }
+            Self::bare(random, sequence)
         })
     }
 
-    /// A new owner, or why there is none.
-    pub(crate) fn draw() -> Result<Self, BackendError> {
+    /// A new owner of a manager, which asks now; or why there is none.
+    pub(crate) fn draw(origin: Origin) -> Result<Self, BackendError> {
         #[cfg(feature = "simulation")]
         if let Some(process) = crate::simulation::running() {
             return Ok(Self::of(&*process));
         }
-        OWNERS.next().map_err(refused)
+        let owner = OWNERS.next().map_err(refused)?;
+        Ok(owner.signed(Some(Signature::now(origin))))
+    }
+
+    /// A new owner of the same manager, which asks for what this one has asked for.
+    pub(crate) fn draw_again(self) -> Result<Self, BackendError> {
+        #[cfg(feature = "simulation")]
+        if let Some(process) = crate::simulation::running() {
+            return Ok(Self::of(&*process));
+        }
+        let owner = OWNERS.next().map_err(refused)?;
+        Ok(owner.signed(self.signature))
+    }
+
+    /// One of whom nothing else is known.
+    const fn bare(random: u64, sequence: u64) -> Self {
+        Self {
+            random,
+            sequence,
+            signature: None,
+        }
+    }
+
+    fn signed(self, signature: Option<Signature>) -> Self {
+        Self { signature, ..self }
     }
 
     /// An owner of this simulated process.
     #[cfg(feature = "simulation")]
     fn of(process: &dyn crate::simulated::Simulated) -> Self {
         const DRAWN: f64 = (1_u64 << 53) as f64;
-        Self {
-            random: (process.draw() * DRAWN) as u64,
-            sequence: process.count(),
-        }
+        Self::bare((process.draw() * DRAWN) as u64, process.count())
     }
 
     /// A random number of the kernel's, drawn for this owner.
@@ -69,14 +103,30 @@ impl Owner {
         self.random
     }
 
-    /// The owner that is displayed so.
-    #[cfg(any(feature = "redis", feature = "sqlx"))]
+    /// Whether a text may be that of an owner, and not another program's.
+    #[cfg(any(feature = "etcd", feature = "memcached"))]
+    pub(crate) fn is_one(text: &str) -> bool {
+        Self::read(text).is_some()
+    }
+
+    /// The owner that is displayed so, without what is said of it.
+    #[cfg(feature = "servers")]
     pub(crate) fn read(text: &str) -> Option<Self> {
-        let (random, sequence) = text.split_once('.')?;
-        Some(Self {
-            random: u64::from_str_radix(random, 16).ok()?,
-            sequence: u64::from_str_radix(sequence, 16).ok()?,
-        })
+        let (numbers, signature) = match text.split_once('@') {
+            Some((numbers, signature)) => (numbers, Some(signature)),
+            None => (text, None),
+        };
+        let (random, sequence) = numbers.split_once('.')?;
+        let is_one = |text| super::origin::is_signature(text);
+        signature.is_none_or(is_one).then_some(())?;
+        Some(Self::bare(
+            u64::from_str_radix(random, 16).ok()?,
+            u64::from_str_radix(sequence, 16).ok()?,
+        ))
+    }
+
+    pub(crate) fn signature(self) -> Option<Signature> {
+        self.signature
     }
 
     /// The number of the request within its process.
@@ -106,10 +156,7 @@ impl<K> Owners<K> {
 
 impl<K: Fn() -> io::Result<u64>> Owners<K> {
     fn next(&self) -> io::Result<Owner> {
-        Ok(Owner {
-            random: (self.kernel)()?,
-            sequence: self.count(),
-        })
+        Ok(Owner::bare((self.kernel)()?, self.count()))
     }
 }
 
@@ -179,13 +226,43 @@ fn fallback(sequence: u64) -> u64 {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}.{:x}", self.random, self.sequence)
+        write!(f, "{:016x}.{:x}", self.random, self.sequence)?;
+        match &self.signature {
+            Some(signature) => write!(f, "@{signature}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Owner({self})")
+        write!(f, "Owner({:016x}.{:x})", self.random, self.sequence)
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        (self.random, self.sequence) == (other.random, other.sequence)
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.random, self.sequence).hash(state);
+    }
+}
+
+impl PartialOrd for Owner {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Owner {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        (self.random, self.sequence).cmp(&(other.random, other.sequence))
     }
 }
 
@@ -228,7 +305,10 @@ mod tests {
     fn no_generator_of_the_process_makes_an_owner() {
         let draw = || {
             fastrand::seed(7);
-            [Owner::draw().expect("a random number"), Owner::unique()]
+            [
+                Owner::draw(Origin::here("shop")).expect("a random number"),
+                Owner::unique(),
+            ]
         };
         let [one, other] = [draw(), draw()].map(|owners| owners.map(|owner| owner.random));
         assert!(one.iter().all(|random| !other.contains(random)));
@@ -237,14 +317,21 @@ mod tests {
     #[cfg(feature = "sqlx")]
     #[test]
     fn an_owner_is_read_as_it_is_displayed() {
-        let [small, large] = [1, u64::MAX].map(|number| Owner {
-            random: number,
-            sequence: number,
-        });
-        for owner in [small, large, Owner::unique()] {
+        let [small, large] = [1, u64::MAX].map(|number| Owner::bare(number, number));
+        let signed = Owner::draw(Origin::here("shop")).expect("a random number");
+        for owner in [small, large, Owner::unique(), signed] {
             assert_eq!(Owner::read(&owner.to_string()), Some(owner));
         }
-        for text in ["", "nobody", "1.", ".1", "1.2.3"] {
+        for text in [
+            "",
+            "nobody",
+            "1.",
+            ".1",
+            "1.2.3",
+            "1.2@",
+            "1.2@somebody",
+            "1.2@a,b,c,d e",
+        ] {
             assert_eq!(Owner::read(text), None, "{text}");
         }
     }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::permits::Numbers;
 use super::requirements::{check_fenced, check_ttl};
+use crate::backend::origin::{self, Origin};
 use crate::backend::{Backend, BackendError, Capabilities, Owner};
 use crate::clock::Clock;
 use crate::error::LockError;
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     /// All of its locks must have strict tokens.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
+    /// What its processes call themselves. `None`: as the program is called.
+    pub(crate) label: Option<Arc<str>>,
 }
 
 /// A connected store, and everything that is held in it.
@@ -66,12 +69,16 @@ impl Inner {
         // promise may show only when it answers.
         let Capabilities { name, local, .. } = backend.capabilities();
         let connecting = |error| LockError::of_store("connecting".to_owned(), name, error);
-        Owner::draw().map_err(connecting)?;
+        let label = settings.label.clone();
+        let label = label.unwrap_or_else(|| origin::program().into());
+        let origin = Origin::here(&label);
+        Owner::draw(origin).map_err(connecting)?;
         observe::describe();
         let executor = match local {
             true => Executor::ambient()?,
             false => Executor::thread(name)?,
         };
+        backend.call_yourself(&label);
         let reach = Reach::new(&backend, executor.runtime());
         let started = {
             let (backend, reach) = (Arc::clone(&backend), reach.clone());
@@ -89,11 +96,18 @@ impl Inner {
         if settings.fenced {
             check_fenced(&at_start, || "connecting".to_owned())?;
         }
+        tracing::info!(
+            target: "dlock",
+            store = name,
+            tokens = ?at_start.tokens,
+            holder = %origin,
+            "dlock is connected; its locks show who holds them as host, process and label"
+        );
         Ok(Self {
             id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
             at_start,
             lock_order: settings.detect_lock_order.then(LockOrder::default),
-            gate: Gate::new(&leases, settings.handoff),
+            gate: Gate::new(&leases, settings.handoff, origin),
             permits: Numbers::default(),
             settings,
             leases,

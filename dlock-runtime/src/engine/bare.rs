@@ -51,6 +51,7 @@ where
         time,
         events: events.clone(),
         request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        label: None,
         stopped: stopped.clone(),
     };
     let (says, said) = mpsc::unbounded_channel();

@@ -50,6 +50,7 @@ pub struct Engine<S: Store> {
     /// Read at the start.
     pub(crate) config: S::Config,
     request_timeout: Duration,
+    label: OnceLock<Arc<str>>,
     running: OnceLock<Arc<Running<S>>>,
 }
 
@@ -82,6 +83,7 @@ impl<S: Store> Engine<S> {
         Self {
             config,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            label: OnceLock::new(),
             running: OnceLock::new(),
         }
     }
@@ -136,7 +138,7 @@ impl<S: Store> Engine<S> {
         let request_timeout = self.request_timeout;
         limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
         let config = S::complete(self.config.clone(), request_timeout).await?;
-        let running = Running::open(config, time, request_timeout);
+        let running = Running::open(config, time, request_timeout, self.label.get());
         running
             .check(request_timeout)
             .await
@@ -176,7 +178,12 @@ impl<S: Store> Drop for Engine<S> {
 
 impl<S: Store> Running<S> {
     /// Nothing is asked yet, and nobody looks after leases or waiters.
-    pub(crate) fn open(config: S::Config, time: Time, request_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn open(
+        config: S::Config,
+        time: Time,
+        request_timeout: Duration,
+        label: Option<&Arc<str>>,
+    ) -> Arc<Self> {
         let name = S::capabilities(&config).name;
         let events = Events::new(time.clone(), S::DEAD_AFTER);
         let stopped = CancellationToken::new();
@@ -184,6 +191,7 @@ impl<S: Store> Running<S> {
             time: time.clone(),
             events: events.clone(),
             request_timeout,
+            label: label.cloned(),
             stopped: stopped.clone(),
         };
         Arc::new(Self {
@@ -358,6 +366,11 @@ impl<D: Driven> Backend for D {
         located.or_else(|| D::Store::servers(&self.engine().config))
     }
 
+    fn call_yourself(&self, label: &str) {
+        // Who is told twice keeps the first.
+        let _ = self.engine().label.set(label.into());
+    }
+
     async fn start(&self) -> Result<(), BackendError> {
         let engine = self.engine();
         engine.open(engine.time_here()?).await
@@ -446,6 +459,7 @@ pub(crate) fn context() -> Context {
         time,
         events,
         request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        label: None,
         stopped: CancellationToken::new(),
     }
 }

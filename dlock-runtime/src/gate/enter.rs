@@ -41,7 +41,7 @@ impl Gate {
                     Stage::Lead(mut lead) => {
                         let answer = match lead.answer.take() {
                             Some(answer) => answer,
-                            None => match Owner::draw() {
+                            None => match Owner::draw(self.origin) {
                                 Ok(owner) => {
                                     self.ask(owner, lead, &waiting, entry);
                                     continue;

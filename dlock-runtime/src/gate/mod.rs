@@ -34,6 +34,7 @@ pub(crate) use self::ticket::Entry;
 pub(crate) use self::turn::Turn;
 
 use self::queue::Queues;
+use crate::backend::origin::Origin;
 use crate::lease::Leases;
 
 /// The gate of one manager.
@@ -42,12 +43,15 @@ pub(crate) struct Gate {
     leases: Arc<Leases>,
     /// How many times in a row a lease may be handed over.
     handoff: u32,
+    /// Who asks, as a person knows it.
+    origin: Origin,
     queues: Arc<Queues>,
 }
 
 impl Gate {
-    pub(crate) fn new(leases: &Arc<Leases>, handoff: u32) -> Self {
+    pub(crate) fn new(leases: &Arc<Leases>, handoff: u32, origin: Origin) -> Self {
         Self {
+            origin,
             leases: Arc::clone(leases),
             handoff,
             queues: Queues::new(leases),

@@ -57,7 +57,12 @@ impl<V: Voter> Member<V> {
         context: &Context,
         subscriptions: &Arc<Subscriptions>,
     ) -> Arc<Self> {
-        let engine = Running::open(config, context.time.clone(), context.request_timeout);
+        let engine = Running::open(
+            config,
+            context.time.clone(),
+            context.request_timeout,
+            context.label.as_ref(),
+        );
         engine.events.set_listener(VoterListener {
             voter: number,
             subscriptions: Arc::clone(subscriptions),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request,
-    Servers, TokenTier,
+    Servers, TokenTier, WaiterInfo,
 };
 use dlock::store::{
     Abandoned, Applied, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted,
@@ -318,10 +318,12 @@ fn silence(applied: Applied) -> Failure {
 
 fn info(path: &std::path::Path, key: String) -> io::Result<Option<LockInfo>> {
     let (lock, now) = files::look(path, &key)?;
-    let waiters = lock.queue.len();
+    let waiters = lock.queue.iter();
+    let waiters = waiters.map(|place| WaiterInfo::new(place.owner.clone(), Mode::Write));
+    let waiters: Vec<_> = waiters.collect();
     Ok(lock.holder.map(|holder| {
         let expires_in = Duration::from_millis(holder.until - now);
         let holder = HolderInfo::new(holder.owner, Some(expires_in));
-        LockInfo::new(key, Mode::Write, vec![holder], waiters)
+        LockInfo::new(key, Mode::Write, vec![holder], waiters.len()).with_queue(waiters)
     }))
 }

@@ -12,13 +12,15 @@ use crate::limits::{self, Setting};
 /// Every variable that is read.
 const URL: &str = "DLOCK_URL";
 const NAMESPACE: &str = "DLOCK_NAMESPACE";
+const LABEL: &str = "DLOCK_LABEL";
 const TTL: &str = "DLOCK_TTL";
 const TIMEOUT: &str = "DLOCK_TIMEOUT";
 const REQUEST_TIMEOUT: &str = "DLOCK_REQUEST_TIMEOUT";
 const DETECT_LOCK_ORDER: &str = "DLOCK_DETECT_LOCK_ORDER";
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 7] = [
     URL,
     NAMESPACE,
+    LABEL,
     TTL,
     TIMEOUT,
     REQUEST_TIMEOUT,
@@ -50,6 +52,10 @@ pub(super) fn read(
     };
     if let Some(namespace) = environment.text(NAMESPACE)? {
         config = config.namespace(namespace);
+    }
+    if let Some(label) = environment.text(LABEL)? {
+        super::check_label(LABEL, Some(&label))?;
+        config = config.label(label);
     }
     if let Some(ttl) = environment.duration(TTL, &limits::TTL)? {
         config = config.ttl(ttl);

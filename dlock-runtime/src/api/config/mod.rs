@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::backend::origin::{LONGEST_NAME, is_name};
 use crate::core::inner::Settings;
 use crate::error::LockError;
 use crate::key::{MAX_KEY_BYTES, Shown};
@@ -88,6 +89,7 @@ impl Config {
                 handoff: DEFAULT_HANDOFF,
                 fenced: false,
                 detect_lock_order: cfg!(debug_assertions),
+                label: None,
             },
         }
     }
@@ -107,7 +109,7 @@ impl Config {
     }
 
     /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
-    /// `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
+    /// `DLOCK_LABEL`, `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
     /// `1m30s`) and `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`) where they are
     /// set.
     ///
@@ -162,6 +164,23 @@ impl Config {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
+        self
+    }
+
+    /// What this service is called where somebody looks at the locks that it holds, beside
+    /// its host and process id: in the store, in
+    /// [`inspect`](crate::LockManager::inspect), in the tool `dlock`, and in the server's
+    /// list of connections. By default, the name of the program. 63 letters, digits, `.`,
+    /// `_` and `-` at most.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// let config = dlock::Config::default().label("orders");
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.settings.label = Some(label.into());
         self
     }
 
@@ -272,9 +291,21 @@ impl Config {
                 format!("holds the control character {control:?}; leave it out"),
             ));
         }
+        check_label("label", settings.label.as_deref())?;
         let backend = self.store.backend(self.request_timeout)?;
         settings.namespace = escape_namespace(&settings.namespace);
         Ok((backend, settings))
+    }
+}
+
+fn check_label(setting: &str, label: Option<&str>) -> Result<(), LockError> {
+    match label {
+        Some(label) if !is_name(label) => Err(LockError::config(
+            setting,
+            // Not the label itself: it may be a URL that was put into the wrong variable.
+            format!("it is not 1 to {LONGEST_NAME} letters, digits, `.`, `_` or `-`"),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -291,6 +322,7 @@ impl fmt::Debug for Config {
                 "namespace",
                 &format_args!("{}", Shown(&self.settings.namespace)),
             )
+            .field("label", &self.settings.label)
             .field("ttl", &self.settings.ttl)
             .field("patience", &self.settings.patience)
             .field("handoff", &self.settings.handoff)

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use super::errors::Failed;
 use super::members::Members;
 use super::names::{LockName, mode_of};
-use crate::backend::{HolderInfo, LockInfo, Mode, Owner};
+use crate::backend::{HolderInfo, LockInfo, Mode, Owner, SHOWN_WAITERS, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::key::Shown;
 
@@ -133,8 +133,10 @@ impl Listing {
             let mode = Mode::shown(holding.iter().map(|place| place.mode));
             let mode = mode.unwrap_or_default();
             let holders: Vec<_> = holding.iter().map(shown).collect();
-            let waiters = queue.len() - holders.len();
-            LockInfo::new(key.clone(), mode, holders, waiters)
+            let waiting = &queue[holders.len()..];
+            let shown = waiting.iter().take(SHOWN_WAITERS);
+            let shown = shown.map(|place| WaiterInfo::new(place.owner.clone(), place.mode));
+            LockInfo::new(key.clone(), mode, holders, waiting.len()).with_queue(shown.collect())
         });
         locks.chain(done).collect()
     }
@@ -145,16 +147,18 @@ fn holders(queue: &[Place]) -> &[Place] {
     &queue[..Mode::holding(queue.iter().map(|place| place.mode))]
 }
 
-/// Whether a value may be what dlock writes. Another program's may be long, and a secret.
-fn is_owner(value: &[u8]) -> bool {
-    const LONGEST: usize = 64;
-    let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'.';
-    (1..=LONGEST).contains(&value.len()) && value.iter().all(is_part)
+/// The owner that a value is, or one that has asked again. Another program's may be long,
+/// and a secret.
+fn owner(value: &[u8]) -> Option<&str> {
+    let value = std::str::from_utf8(value).ok()?;
+    let is_again = |(owner, again): (&str, &str)| Owner::is_one(owner) && !again.is_empty();
+    let is_owner = Owner::is_one(value) || value.rsplit_once('.').is_some_and(is_again);
+    is_owner.then_some(value)
 }
 
 /// Who has done it, of a key that stands where a mark would.
-pub(super) fn owner_of(mark: &KeyValue) -> Option<Owner> {
-    Owner::read(mark.value_str().ok()?)
+pub(super) fn owner_of(mark: &KeyValue) -> Option<&str> {
+    mark.value_str().ok().filter(|owner| Owner::is_one(owner))
 }
 
 /// The marks, by the keys of their locks.
@@ -180,9 +184,9 @@ fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>>
         // What dlock did not write, and `etcdctl lock` would not have, is none
         // of ours.
         if let Some((lock, place)) = members.settings.names.read(text) {
-            let owner = match key.value() {
-                owner if is_owner(owner) => String::from_utf8_lossy(owner).into_owned(),
-                _ => Shown(place).to_string(),
+            let owner = match owner(key.value()) {
+                Some(owner) => owner.to_owned(),
+                None => Shown(place).to_string(),
             };
             let place = Place {
                 created: key.create_revision(),

@@ -44,7 +44,7 @@ impl LockName {
         match marks.find(|key| key.key() == name.as_bytes()) {
             None => Ok(None),
             Some(mark) => match owner_of(&mark) {
-                Some(owner) => Ok(Some(owner.to_string())),
+                Some(owner) => Ok(Some(owner.to_owned())),
                 None => Err(Failure::refused(foreign(place, &name))),
             },
         }

@@ -10,6 +10,8 @@
 //! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
 //! share a name.
 
+use crate::backend::Owner;
+
 /// The item that tells one start of the server from another.
 pub(super) const SERVER: &str = "dlock-server";
 
@@ -51,15 +53,13 @@ pub(super) fn done_by(value: &[u8]) -> Option<&[u8]> {
 
 /// Whether a value may be an owner, and not another program's.
 pub(super) fn is_owner(value: &[u8]) -> bool {
-    let hex = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
-    let mut halves = value.splitn(2, |byte| *byte == b'.');
-    halves.next().is_some_and(hex) && halves.next().is_some_and(hex)
+    let value = std::str::from_utf8(value).unwrap_or_default();
+    Owner::is_one(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Owner;
 
     #[test]
     fn every_key_has_a_name_of_its_own() {

@@ -3,11 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::backend::{Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request};
+use crate::backend::{
+    Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request, SHOWN_WAITERS, WaiterInfo,
+};
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
 /// Locks that expired without being released are swept when so many more have
@@ -34,6 +37,7 @@ struct Lock {
 struct Holder {
     owner: Owner,
     mode: Mode,
+    since: Instant,
     expires: Instant,
 }
 
@@ -232,6 +236,7 @@ impl Lock {
         self.holders.push(Holder {
             owner: request.owner,
             mode: request.mode,
+            since: now,
             expires: now + request.ttl,
         });
     }
@@ -272,12 +277,15 @@ impl Lock {
         }
         let mode = Mode::shown(self.holders.iter().map(|holder| holder.mode))?;
         let holders = self.holders.iter();
-        let holders = holders.map(|holder| shown(holder.owner, holder.expires));
-        Some(LockInfo::new(
-            key.to_owned(),
-            mode,
-            holders.collect(),
-            self.queue.len(),
-        ))
+        let holders = holders.map(|holder| {
+            let held_for = now.saturating_duration_since(holder.since);
+            shown(holder.owner, holder.expires).since(SystemTime::now().checked_sub(held_for))
+        });
+        let queue =
+            self.queue.iter().take(SHOWN_WAITERS).map(|waiter| {
+                WaiterInfo::new(waiter.request.owner.to_string(), waiter.request.mode)
+            });
+        let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), self.queue.len());
+        Some(lock.with_queue(queue.collect()))
     }
 }

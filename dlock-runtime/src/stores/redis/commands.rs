@@ -150,13 +150,14 @@ pub(super) fn forget(space: &Keyspace, key: &str) -> Cmd {
     Script::Forget.on(space, space.script_keys(key), 0)
 }
 
-/// Looks at a lock. Who waits for its votes listens to it.
-pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool) -> Cmd {
+/// Looks at a lock, and at so many of those who wait in its queue. Who waits for its votes
+/// listens to it.
+pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool, waiters: usize) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::inspect(layout, key);
     }
-    let mut inspect = Script::Inspect.on(space, space.script_keys(key), 1);
-    inspect.arg(u8::from(votes)).take()
+    let mut inspect = Script::Inspect.on(space, space.script_keys(key), 2);
+    inspect.arg(u8::from(votes)).arg(waiters).take()
 }
 
 /// One step through the names of all keys. Those of another type are not locks.
@@ -218,6 +219,11 @@ pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
 /// but no longer than this. The answer is how many have it.
 pub(super) fn wait(replicas: usize, limit: Duration) -> Cmd {
     cmd("WAIT").arg(replicas).arg(whole_ms(limit)).take()
+}
+
+/// Names a connection, for the server's list of them.
+pub(super) fn name(label: &str) -> Cmd {
+    cmd("CLIENT").arg("SETNAME").arg(label).take()
 }
 
 /// What a server says it is.

@@ -134,6 +134,11 @@ impl Connector {
         channel: Option<&str>,
     ) -> Result<u64, BackendError> {
         let unreachable = |error| endpoint.unreachable(error);
+        if let Some(label) = &self.settings.label {
+            // A user without the right to it has connections without a name.
+            let named = client.send_packed_command(&commands::name(label)).await;
+            named.map_err(unreachable)?;
+        }
         if let Locator::Sentinels(_) = self.locator {
             check_role(client, endpoint).await?;
         }

@@ -1,7 +1,7 @@
 //! Looking at locks, for whoever operates them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
 use redis::Value;
@@ -12,8 +12,8 @@ use super::errors::{RetryPolicy, classify};
 use super::names::{Keyspace, Part};
 use super::redisson;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
-use super::values::{LockValue, done_by};
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use super::values::{LockValue, UNCLAIMED, done_by};
+use crate::backend::{HolderInfo, LockInfo, Mode, SHOWN_WAITERS, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
@@ -24,7 +24,7 @@ impl RedisStore {
         key: &str,
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failure> {
-        match self.what_is_at(key, deadline).await? {
+        match self.what_is_at(key, SHOWN_WAITERS, deadline).await? {
             (Ok(lock), _) => Ok(lock),
             (Err(value), from) => {
                 let foreign = self.foreign(&from, key, value, deadline).await;
@@ -37,9 +37,10 @@ impl RedisStore {
     async fn what_is_at(
         &self,
         key: &str,
+        waiters: usize,
         deadline: Deadline,
     ) -> Result<(Result<Option<LockInfo>, Part>, Connection), Failure> {
-        let build = || commands::inspect(self.space(), key, self.votes);
+        let build = || commands::inspect(self.space(), key, self.votes, waiters);
         let Answer { value, from, .. } = self.ask(key, deadline, build).await?;
         if let Value::Array(parts) = &value {
             for part in parts {
@@ -84,7 +85,7 @@ impl RedisStore {
             // Together, as the connection is busy with the first of them.
             let looks = keys.map(|key| async move {
                 // What is not a lock is not listed.
-                let (lock, _) = self.what_is_at(key, deadline).await?;
+                let (lock, _) = self.what_is_at(key, 0, deadline).await?;
                 Ok::<_, Failure>(lock.ok().flatten())
             });
             for lock in try_join_all(looks).await?.into_iter().flatten() {
@@ -123,32 +124,59 @@ impl RedisStore {
 /// Reads the answer of `inspect.lua`: a lock, or that there is none; or what dlock did not
 /// write, unless one of the keys is of another type.
 fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
-    type Answer = Option<(Vec<u8>, i64, usize, Vec<(Vec<u8>, i64)>)>;
+    type Answer = Option<(Vec<u8>, i64, usize, Vec<(Vec<u8>, i64)>, Vec<Vec<u8>>)>;
     let answer = redis::from_redis_value::<Answer>(answer);
-    let Some((value, expires, waiters, readers)) = answer.map_err(|_| Part::Lock)? else {
+    let Some((value, expires, waiters, readers, places)) = answer.map_err(|_| Part::Lock)? else {
         return Ok(None);
     };
     if let Some(owner) = done_by(&value) {
-        let done = HolderInfo::new(owner.to_string(), in_ms(expires));
+        let done = HolderInfo::new(owner.to_owned(), in_ms(expires));
         return Ok(Some(LockInfo::of_done(key.to_owned(), done)));
     }
-    let LockValue { mode, owner, .. } = LockValue::parse(&value).ok_or(Part::Lock)?;
-    let holders: Option<Vec<_>> = match mode.is_shared() {
-        false => Some(vec![(Asker { owner, mode }, expires)]),
+    let found = LockValue::parse(&value).ok_or(Part::Lock)?;
+    let holders: Option<Vec<_>> = match found.mode.is_shared() {
+        false => {
+            let owner = std::str::from_utf8(&value).ok().and_then(writer);
+            let since = found.since.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+            owner.map(|owner| {
+                let holder = HolderInfo::new(owner.to_owned(), in_ms(expires)).since(since);
+                vec![(found.mode, holder)]
+            })
+        }
         true => {
             let readers = readers.into_iter();
             let readers = readers.map(|(reader, expires)| {
-                Some((Asker::read(std::str::from_utf8(&reader).ok()?)?, expires))
+                let reader = String::from_utf8(reader).ok()?;
+                let mode = Asker::read(&reader)?.mode;
+                Some((mode, HolderInfo::new(reader, in_ms(expires))))
             });
             readers.collect()
         }
     };
     let holders = holders.ok_or(Part::Readers)?;
-    let mode = Mode::shown(holders.iter().map(|(holder, _)| holder.mode));
-    let holders = holders
-        .into_iter()
-        .map(|(holder, expires)| HolderInfo::new(holder.to_string(), in_ms(expires)));
-    Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders.collect(), waiters)))
+    let mode = Mode::shown(holders.iter().map(|(mode, _)| *mode));
+    let holders = holders.into_iter().map(|(_, holder)| holder).collect();
+    let queue = places.iter().filter_map(|entry| waiter(entry)).collect();
+    let lock = |mode| LockInfo::new(key.to_owned(), mode, holders, waiters).with_queue(queue);
+    Ok(mode.map(lock))
+}
+
+/// The owner of a writer's lock, as it stands there.
+fn writer(value: &str) -> Option<&str> {
+    let (_, owner) = value.split_once(':')?;
+    owner.split([';', '+', UNCLAIMED]).next()
+}
+
+/// Who has this place in a queue.
+fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
+    let mut parts = std::str::from_utf8(entry).ok()?.split(':');
+    let (mode, owner) = (parts.next()?, parts.next()?);
+    let asker = Asker::read(owner)?;
+    let mode = match mode {
+        "w" => Mode::Write,
+        _ => asker.mode,
+    };
+    Some(WaiterInfo::new(owner.to_owned(), mode))
 }
 
 /// A time that is left, if there is one.

@@ -220,6 +220,7 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
                 mode: Mode::Write,
                 owner,
                 waited,
+                ..
             }) => owner == waiter.owner || !waited,
             // Other readers may have been let in, so why not this.
             Some(LockValue { owner, .. }) => {

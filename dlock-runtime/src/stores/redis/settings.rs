@@ -1,5 +1,6 @@
 //! How to connect to a server and log in, as a store URL says it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
@@ -23,6 +24,8 @@ pub(super) struct Settings {
     pub(super) tls: Option<Tls>,
     /// That of the engine, once it has begun.
     pub(super) request_timeout: Duration,
+    /// The name of its connections.
+    pub(super) label: Option<Arc<str>>,
     /// How many replicas must know of a lease before it counts.
     pub(super) replicas: usize,
     /// Whose keys these are, if they are not dlock's own.
@@ -47,6 +50,7 @@ impl Settings {
             #[cfg(feature = "tls")]
             tls: url.encrypted.then(|| Tls::new(url)).transpose()?,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            label: None,
             replicas: 0,
             recipe: redisson::read(url)?,
         })

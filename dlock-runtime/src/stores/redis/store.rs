@@ -86,6 +86,7 @@ impl Store for RedisStore {
             electorate,
         } = config;
         settings.request_timeout = context.request_timeout;
+        settings.label.clone_from(&context.label);
         let (process, events) = (Process::unique(), context.events.clone());
         let connector = Connector::new(settings.clone(), locator, context.time.clone());
         let route = if let Locator::Cluster(nodes) = &connector.locator {

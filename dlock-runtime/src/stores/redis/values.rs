@@ -4,6 +4,8 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
+use crate::backend::origin::Signature;
+use crate::backend::owner::LONGEST_OWNER;
 use crate::backend::{Mode, Owner};
 use crate::stores::asker::Asker;
 
@@ -29,6 +31,8 @@ pub(super) struct LockValue {
     pub(super) mode: Mode,
     /// The writer; or the reader who was let in last by the queue.
     pub(super) owner: Owner,
+    /// Since when the writer holds it whom the queue has let in, in unix ms.
+    pub(super) since: Option<u64>,
     /// The holder is a writer, and somebody may wait.
     pub(super) waited: bool,
 }
@@ -38,6 +42,10 @@ impl LockValue {
         let (mode, owner) = std::str::from_utf8(value).ok()?.split_once(':')?;
         let marked = owner.strip_suffix(['+', UNCLAIMED]);
         let owner = marked.unwrap_or(owner);
+        let (owner, since) = match owner.split_once(';') {
+            Some((owner, since)) => (owner, Some(since.parse().ok()?)),
+            None => (owner, None),
+        };
         let Asker { owner, mode } = match mode {
             "r" => Asker::read(owner)?,
             "w" => Asker {
@@ -49,6 +57,7 @@ impl LockValue {
         Some(Self {
             mode,
             owner,
+            since,
             waited: marked.is_some(),
         })
     }
@@ -63,6 +72,8 @@ pub(super) struct WriterValue(pub(super) Owner);
 impl ToRedisArgs for WriterValue {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         const DIGITS: usize = 16;
+        /// Of a number of 64 bits.
+        const MOST_DIGITS: usize = 20;
         let hex = |number: u64| -> [u8; DIGITS] {
             std::array::from_fn(|place| {
                 let digit = (number >> (4 * (DIGITS - 1 - place))) & 0xf;
@@ -70,18 +81,59 @@ impl ToRedisArgs for WriterValue {
             })
         };
         let (random, sequence) = (self.0.random(), self.0.sequence());
+        let mut value = Text::<{ 2 + LONGEST_OWNER }>::default();
+        value.push(b"w:");
+        value.push(&hex(random));
+        value.push(b".");
         // Without the zeros in front.
-        let digits = DIGITS - (sequence | 1).leading_zeros() as usize / 4;
-        let mut value = *b"w:0000000000000000.0000000000000000";
-        value[2..18].copy_from_slice(&hex(random));
-        value[19..19 + digits].copy_from_slice(&hex(sequence)[DIGITS - digits..]);
-        out.write_arg(&value[..19 + digits]);
+        value.push(&hex(sequence)[(sequence | 1).leading_zeros() as usize / 4..]);
+        if let Some(Signature { origin, asked_ms }) = self.0.signature() {
+            let asked_ms: [u8; MOST_DIGITS] = std::array::from_fn(|place| {
+                let power = 10_u64.pow((MOST_DIGITS - 1 - place) as u32);
+                b'0' + (asked_ms / power % 10) as u8
+            });
+            let zeros = asked_ms.iter().take(MOST_DIGITS - 1);
+            let zeros = zeros.take_while(|digit| **digit == b'0').count();
+            value.push(b"@");
+            value.push(origin.text().as_bytes());
+            value.push(b",");
+            value.push(&asked_ms[zeros..]);
+        }
+        out.write_arg(value.written());
+    }
+}
+
+/// A text of so many bytes at most.
+struct Text<const MOST: usize> {
+    bytes: [u8; MOST],
+    length: usize,
+}
+
+impl<const MOST: usize> Default for Text<MOST> {
+    fn default() -> Self {
+        Self {
+            bytes: [0; MOST],
+            length: 0,
+        }
+    }
+}
+
+impl<const MOST: usize> Text<MOST> {
+    fn push(&mut self, part: &[u8]) {
+        let end = self.length + part.len();
+        self.bytes[self.length..end].copy_from_slice(part);
+        self.length = end;
+    }
+
+    fn written(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
 /// By whom a body has been done that was to run once, if the lock says so.
-pub(super) fn done_by(value: &[u8]) -> Option<Owner> {
-    Owner::read(std::str::from_utf8(value).ok()?.strip_prefix("d:")?)
+pub(super) fn done_by(value: &[u8]) -> Option<&str> {
+    let owner = std::str::from_utf8(value).ok()?.strip_prefix("d:")?;
+    Owner::read(owner).map(|_| owner)
 }
 
 /// Writes a [`fmt::Display`] as an argument, without a string in between.
@@ -106,6 +158,7 @@ pub(super) fn owner_of(entry: &str) -> Option<Owner> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::origin::{LONGEST_NAME, Origin};
 
     #[test]
     fn values_are_read_back() {
@@ -120,13 +173,20 @@ mod tests {
             let value = LockValue {
                 mode,
                 owner,
+                since: None,
                 waited,
             };
             assert_eq!(LockValue::parse(text.as_bytes()), Some(value));
         }
+        let since = LockValue::parse(b"w:1.1;1767225600000+")
+            .expect("a value")
+            .since;
+        assert_eq!(since, Some(1_767_225_600_000));
         for nonsense in [
             "",
             "w:",
+            "w:1.1;",
+            "w:1.1;x+",
             "w:somebody",
             "x:1.1",
             "1.1",
@@ -142,6 +202,12 @@ mod tests {
     fn a_writer_is_written_as_it_is_shown() {
         for sequence in [0, 1, 15, 16, 255, 256, u64::MAX] {
             let owner = Owner::read(&format!("{:016x}.{sequence:x}", 0xab)).expect("an owner");
+            let shown = format!("w:{owner}");
+            assert_eq!(WriterValue(owner).to_redis_args(), [shown.as_bytes()]);
+        }
+        let longest = "a".repeat(LONGEST_NAME);
+        for label in ["shop", &longest] {
+            let owner = Owner::draw(Origin::here(label)).expect("an owner");
             let shown = format!("w:{owner}");
             assert_eq!(WriterValue(owner).to_redis_args(), [shown.as_bytes()]);
         }

@@ -57,6 +57,12 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Sets what dlock needs on its connections.
     fn prepare(options: Options<Self>) -> Options<Self>;
 
+    /// Its connections bear this name, where the driver can name them and nobody else has.
+    fn named(options: Options<Self>, label: &str) -> Options<Self> {
+        let _ = label;
+        options
+    }
+
     /// Writes text as a literal.
     fn literal(out: &mut String, text: &str);
 

@@ -1,14 +1,17 @@
 //! Looking at locks.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::database::Row;
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 use crate::stores::asker::Asker;
 
-/// Key, mode, owner, ms until the lease ends or what was done is forgotten, number of
-/// waiters.
-pub(super) const COLUMNS: usize = 5;
+/// Key, mode, owner, ms until the lease ends or what was done is forgotten, when the owner
+/// got it, number of waiters.
+pub(super) const COLUMNS: usize = 6;
+
+/// Of who waits: owner, mode.
+pub(super) const PLACE_COLUMNS: usize = 2;
 
 /// The rows of one lock stand beside each other.
 pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
@@ -17,12 +20,16 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
         let left = u64::try_from(row.int(3)).ok().map(Duration::from_millis);
         // What somebody else wrote is shown as it is.
         let asker = Asker::read(row.text(2)).filter(|_| row.text(1) == "r");
-        let owner = asker.map_or_else(|| row.text(2).to_owned(), |asker| asker.owner.to_string());
         let mode = match row.text(1) {
             "r" => asker.map_or(Mode::Read, |asker| asker.mode),
             _ => Mode::Write,
         };
-        let holder = HolderInfo::new(owner, left);
+        let holder = HolderInfo::new(row.text(2).to_owned(), left);
+        // A process of the version before leaves the time of another owner there.
+        let is_signed = holder.process.is_some() && row.text(1) != "d";
+        let since = u64::try_from(row.int(4)).ok().filter(|_| is_signed);
+        let since = since.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        let holder = holder.since(since);
         if row.text(1) == "d" {
             locks.push(LockInfo::of_done(row.text(0).to_owned(), holder));
             continue;
@@ -33,11 +40,24 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
                 lock.holders.push(holder);
             }
             None => {
-                let waiters = usize::try_from(row.int(4)).unwrap_or(0);
+                let waiters = usize::try_from(row.int(5)).unwrap_or(0);
                 let key = row.text(0).to_owned();
                 locks.push(LockInfo::new(key, mode, vec![holder], waiters));
             }
         }
     }
     locks
+}
+
+/// Those who wait.
+pub(super) fn queue(rows: &[Row]) -> Vec<WaiterInfo> {
+    let places = rows.iter().map(|row| {
+        let owner = row.text(0);
+        let mode = match row.text(1) {
+            "w" => Mode::Write,
+            _ => Asker::read(owner).map_or(Mode::Read, |asker| asker.mode),
+        };
+        WaiterInfo::new(owner.to_owned(), mode)
+    });
+    places.collect()
 }

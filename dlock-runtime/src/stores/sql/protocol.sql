@@ -93,21 +93,22 @@ INSERT INTO dlock_queue (name, ticket, owner, mode, process)
 {wait}
 
 --- grant_write
-UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
+    expires_at = {now} + $ttl
     WHERE name = $key AND ((mode = 'w' AND owner = $owner AND expires_at > {now})
         OR expires_at <= {now} - $claim
         OR (expires_at <= {now} AND NOT EXISTS (
             SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner AND q.ticket < {place})))
 
 --- grant_read
-INSERT INTO dlock_reader (name, owner, expires_at)
-    SELECT l.name, $owner, {now} + $ttl FROM dlock_lock l
+INSERT INTO dlock_reader (name, owner, since, expires_at)
+    SELECT l.name, $owner, {now}, {now} + $ttl FROM dlock_lock l
     WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR {is_next});
 {let_in}
 
 --- grant_permit
-INSERT INTO dlock_reader (name, owner, expires_at)
-    SELECT l.name, $owner, {now} + $ttl FROM dlock_lock l
+INSERT INTO dlock_reader (name, owner, since, expires_at)
+    SELECT l.name, $owner, {now}, {now} + $ttl FROM dlock_lock l
     WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR ({is_next} AND {has_room}));
 {let_in}
 
@@ -369,8 +370,8 @@ COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND 
         AND l.token <= floor + $room), 0)
 
 --- check
-SELECT name, token, mode, owner, expires_at, waited FROM dlock_lock WHERE 1 = 0;
-SELECT name, owner, expires_at FROM dlock_reader WHERE 1 = 0;
+SELECT name, token, mode, owner, expires_at, waited, since FROM dlock_lock WHERE 1 = 0;
+SELECT name, owner, expires_at, since FROM dlock_reader WHERE 1 = 0;
 SELECT name, ticket, owner, mode, process FROM dlock_queue WHERE 1 = 0;
 SELECT process, alive_until FROM dlock_process WHERE 1 = 0;
 SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
@@ -381,6 +382,14 @@ SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 --   $key
 {holders} AND l.name = $key ORDER BY l.name
 
+--- places
+-- Who waits for a lock, the first so many.
+--
+--   $key $shown
+SELECT q.owner, q.mode FROM dlock_queue q, dlock_process p
+    WHERE q.name = $key AND p.process = q.process AND p.alive_until > {now}
+    ORDER BY q.ticket LIMIT $shown
+
 --- list
 -- Who holds the locks whose names begin so.
 --
@@ -389,7 +398,8 @@ SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 
 --- holders
 -- Who holds the locks, one row for each holder; or who has done what they were for.
-SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now}, (
+SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now},
+    COALESCE(r.since, l.since), (
         SELECT COUNT(*) FROM dlock_queue q, dlock_process p
         WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now})
     FROM dlock_lock l LEFT JOIN dlock_reader r ON r.name = l.name AND l.mode = 'r'
@@ -406,24 +416,28 @@ CREATE TABLE IF NOT EXISTS dlock_lock (
     -- w: one writer; r: readers, in a table of their own; d: nobody, its body was to run
     -- once and has been done.
     mode {letter} NOT NULL,
-    -- The writer, or the reader who was let in last, or who has done it.
-    owner {id} NOT NULL,
+    -- The writer, or the reader who was let in last, or who has done it. Behind the `@` in
+    -- each owner: its host, process id and label, and when it asked by its own clock.
+    owner {owner} NOT NULL,
     -- When the lease ends, or that of the last reader, or what was done is forgotten.
     expires_at BIGINT NOT NULL,
     -- 1: somebody waits in the queue.
-    waited SMALLINT NOT NULL
+    waited SMALLINT NOT NULL,
+    -- When its owner got it.
+    since BIGINT NOT NULL DEFAULT 0
 ) {table_of_locks};
 CREATE TABLE IF NOT EXISTS dlock_reader (
     name {name} NOT NULL,
-    owner {id} NOT NULL,
+    owner {owner} NOT NULL,
     expires_at BIGINT NOT NULL,
+    since BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (name, owner)
 ) {table};
 CREATE TABLE IF NOT EXISTS dlock_queue (
     name {name} NOT NULL,
     -- First come, first served.
     ticket BIGINT NOT NULL,
-    owner {id} NOT NULL,
+    owner {owner} NOT NULL,
     mode {letter} NOT NULL,
     process {id} NOT NULL,
     PRIMARY KEY (name, ticket) {key_of_processes}
@@ -454,6 +468,15 @@ TEXT
 
 --- id
 TEXT
+
+--- owner
+TEXT
+
+--- upgrade
+-- Makes the tables of the version before those of this one. Processes of both work with
+-- them side by side.
+ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE dlock_lock ADD COLUMN since BIGINT NOT NULL DEFAULT 0
 
 --- letter
 TEXT

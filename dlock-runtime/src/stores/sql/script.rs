@@ -27,6 +27,7 @@
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `remove_mark` | makes free what has been done: one row if it had been |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
+//! | `upgrade_tables` | makes that of what the version before had, or fails |
 //!
 //! What is in square brackets is a list, with an item for each of the requests that
 //! go together, in the order of their keys: two transactions that lock the same rows
@@ -44,7 +45,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::database::Database;
-use crate::backend::{Mode, Owner, Request};
+use crate::backend::{Mode, Owner, Request, SHOWN_WAITERS};
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
@@ -136,6 +137,7 @@ impl Scripts {
                 ("$pause", CLEANED_EVERY.as_millis().to_string()),
                 ("$process", own_name.clone()),
                 ("$room", ROOM.to_string()),
+                ("$shown", SHOWN_WAITERS.to_string()),
                 ("$seconds", whole_seconds(timeout).to_string()),
                 ("$timeout", timeout.as_millis().max(1).to_string()),
                 ("$tokens", TOKENS_PER_GRANT.to_string()),

@@ -62,7 +62,10 @@ impl<D: Notifies> Store for SqlStore<D> {
         Ok(config)
     }
 
-    fn open(config: SqlConfig<D>, context: Context) -> Self {
+    fn open(mut config: SqlConfig<D>, context: Context) -> Self {
+        if let Some(label) = &context.label {
+            config.options = D::named(config.options, label);
+        }
         Self {
             tables: Arc::new(Tables::new(config, context.clone())),
             context,
@@ -75,10 +78,17 @@ impl<D: Notifies> Store for SqlStore<D> {
             let made = tables.run("create_tables", Args::default(), 0, deadline);
             made.await?;
         }
-        let answer = tables.run("check", Args::default(), durability::COLUMNS, deadline);
-        let read = tables
-            .durability
-            .read(&answer.await?.rows, &tables.endpoint);
+        let check = || tables.run("check", Args::default(), durability::COLUMNS, deadline);
+        let mut answer = check().await;
+        if answer.is_err() && tables.config.create_tables {
+            // They may be those of the version before; another process may do it as well.
+            let upgraded = tables.run("upgrade_tables", Args::default(), 0, deadline);
+            let upgraded = upgraded.await;
+            answer = check()
+                .await
+                .map_err(|failure| upgraded.err().unwrap_or(failure));
+        }
+        let read = tables.durability.read(&answer?.rows, &tables.endpoint);
         read.map_err(Failure::refused)?;
         self.context.spawn(clean::keep_clean(Arc::clone(tables)));
         let kept = Arc::clone(tables);
@@ -308,7 +318,13 @@ impl<D: Notifies> Store for SqlStore<D> {
         let tables = &self.tables;
         let answer = tables.ask("inspect", args, inspect::COLUMNS, deadline, attempt);
         let answer = answer.await?;
-        Ok(inspect::read(&answer.rows).pop())
+        let Some(lock) = inspect::read(&answer.rows).pop() else {
+            return Ok(None);
+        };
+        let args = Args::of_key(key);
+        let places = tables.ask("places", args, inspect::PLACE_COLUMNS, deadline, attempt);
+        let queue = inspect::queue(&places.await?.rows);
+        Ok(Some(lock.with_queue(queue)))
     }
 
     async fn list(

@@ -22,7 +22,7 @@ use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Mode, Owner, Protocol,
-    Renewed, Request, Servers, TokenTier,
+    Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -430,12 +430,51 @@ impl ZooKeeperStore {
         let folder = self.ensemble.folder(key);
         let (names, _) = session.list(&folder, synced, deadline).await?;
         let (holders, waiters) = holders(&names);
-        let mode = Mode::shown(holders.iter().map(|member| member.mode));
-        let holders = holders.into_iter();
-        // Those of others are of any text.
-        let holders = holders.map(|member| HolderInfo::new(Shown(&member.name).to_string(), None));
-        let holders = holders.collect();
-        Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders, waiters.len())))
+        let Some(mode) = Mode::shown(holders.iter().map(|member| member.mode)) else {
+            return Ok(None);
+        };
+        let shown = match synced {
+            true => SHOWN_WAITERS.min(waiters.len()),
+            false => 0,
+        };
+        let members: Vec<_> = holders.iter().chain(&waiters[..shown]).collect();
+        let mut askers = self.askers(session, &folder, &members, deadline).await?;
+        let places = askers.split_off(holders.len());
+        let holders = holders.iter().zip(&askers).map(|(member, asker)| {
+            // Those of others are of any text.
+            HolderInfo::new(Shown(&member.name).to_string(), None).of_process(asker)
+        });
+        let queue = waiters.iter().zip(&places).map(|(member, asker)| {
+            WaiterInfo::new(Shown(&member.name).to_string(), member.mode).of_process(asker)
+        });
+        let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
+        Ok(Some(lock.with_queue(queue.collect())))
+    }
+
+    /// What these nodes say of who has made them: nothing, of those that have gone.
+    async fn askers(
+        &self,
+        session: &Session,
+        folder: &str,
+        members: &[&Member],
+        deadline: Deadline,
+    ) -> Result<Vec<String>, Failure> {
+        let looked = session.ask(folder, deadline, |client| async {
+            let answers = {
+                let mut question = client.new_multi_reader();
+                for member in members {
+                    question.add_get_data(&names::join(folder, &member.name))?;
+                }
+                question.commit()
+            };
+            answers.await
+        });
+        let answers = looked.await?.0.into_iter().flatten();
+        let said = answers.map(|answer| match answer {
+            MultiReadResult::Data { data, .. } => String::from_utf8_lossy(&data).into_owned(),
+            _ => String::new(),
+        });
+        Ok(said.collect())
     }
 
     fn now(&self) -> Instant {

@@ -2,10 +2,11 @@
 --
 --   KEYS[1] lock
 --   ARGV[1] 1: those who wait listen to the lock
+--   ARGV[2] how many of those who wait in the queue are shown
 --
 -- Returns nothing if it is free, else its value, its remaining ms, how many
--- wait, and of each reader in turn its owner and remaining ms. An error stands in
--- the place of what cannot be read.
+-- wait, of each reader in turn its owner and remaining ms, and the first places in
+-- the queue. An error stands in the place of what cannot be read.
 
 local value = redis.call('GET', lock)
 if not value then
@@ -26,4 +27,5 @@ if ARGV[1] == '1' then
   local listeners = redis.pcall('PUBSUB', IN_SLOT and 'SHARDNUMSUB' or 'NUMSUB', WAKE .. lock)
   waiters = listeners[2] or 0
 end
-return { value, redis.call('PTTL', lock), waiters, found }
+local places = redis.pcall('LRANGE', queue, 0, ARGV[2] - 1)
+return { value, redis.call('PTTL', lock), waiters, found, places }

@@ -13,7 +13,8 @@
 -- What the keys hold:
 --   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
 --            writer, and somebody may wait. "w:<owner>?": the same, but it was
---            given to a waiter who has not answered yet. "r:<owner>": readers,
+--            given to a waiter who has not answered yet. Such a waiter has
+--            ";<unix ms>" behind it: since when it holds the lock. "r:<owner>": readers,
 --            listed in their own key; the owner is the reader who was let in
 --            last by the queue, so that the value changes whenever waiting
 --            readers got in. "d:<owner>": nobody; its body was to run once, and
@@ -21,7 +22,8 @@
 --   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
 --   readers  a sorted set: owner, with the end of its lease in unix ms; with a
 --            "?" behind the owner until it has answered
--- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it.
+-- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it. An
+-- owner is "<hex>.<hex>", and "@<host>,<process>,<label>,<unix ms>" behind that.
 
 local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
@@ -53,7 +55,7 @@ local function text(number)
 end
 
 -- An owner, as a pattern.
-local OWNER = '(%x+%.%x+/?%d*)'
+local OWNER = '(%x+%.%x+@?[%w._,-]*/?%d*)'
 
 -- Whether there is room for one more beside those who share the lock.
 local function has_room(owner)
@@ -98,15 +100,16 @@ end
 
 -- Who holds the lock: 'free', 'write', 'read', 'done', or 'foreign' if what is there
 -- was not written by dlock; for a writer, or who has done it, its owner; and the mark
--- behind a writer, which is '' if nobody waits. Readers whose lease has ended go.
+-- behind a writer, which is '' if nobody waits, and since when it has the lock, as it is
+-- written. Readers whose lease has ended go.
 local function state()
   local value = redis.call('GET', lock)
   if not value then
     return 'free'
   end
-  local mode, owner, mark = string.match(value, '^([rwd]):' .. OWNER .. '([+?]?)$')
+  local mode, owner, since, mark = string.match(value, '^([rwd]):' .. OWNER .. '(;?%d*)([+?]?)$')
   if mode == 'w' then
-    return 'write', owner, mark
+    return 'write', owner, mark, since
   elseif mode == 'd' then
     return 'done', owner
   elseif mode ~= 'r' then
@@ -134,13 +137,13 @@ end
 -- Extends the lease of an owner, if it holds the lock. If it had not answered its
 -- grant, it has now. Returns whether it holds it, and the state.
 local function extend(owner, ms)
-  local held, holder, mark = state()
+  local held, holder, mark, since = state()
   local had = held == 'write' and holder == owner
   if had then
     -- First, as a server that is full lets a script go on that has written before.
     redis.call('PEXPIRE', lock, text(ms))
     if mark == UNCLAIMED then
-      redis.call('SET', lock, 'w:' .. owner .. '+', 'KEEPTTL')
+      redis.call('SET', lock, 'w:' .. owner .. since .. '+', 'KEEPTTL')
     end
     if mark ~= '' then
       keep_queue(ms, ms)
@@ -219,7 +222,7 @@ local function advance(held, here)
     local ms = caller and ttl or math.min(ttl, CLAIM_MS)
     if mode == 'w' then
       local mark = caller and '+' or UNCLAIMED
-      redis.call('SET', lock, 'w:' .. owner .. mark, 'PX', text(ms))
+      redis.call('SET', lock, 'w:' .. owner .. ';' .. text(now()) .. mark, 'PX', text(ms))
     else
       ms = let_in(caller and owner or owner .. UNCLAIMED, ms, owner)
       shared = true

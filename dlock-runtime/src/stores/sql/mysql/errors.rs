@@ -11,6 +11,15 @@ const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELE
 const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md, or add \
                       `?create_tables=true` to the URL";
 
+const UPGRADE: &str = "its tables are not those of this version of dlock. If they are those of \
+                       the version before, add `?create_tables=true` to the URL, or run: \
+                       ALTER TABLE dlock_queue MODIFY owner VARBINARY(255) NOT NULL; \
+                       ALTER TABLE dlock_reader MODIFY owner VARBINARY(255) NOT NULL, \
+                       ADD COLUMN since BIGINT NOT NULL DEFAULT 0; \
+                       ALTER TABLE dlock_lock MODIFY owner VARBINARY(255) NOT NULL, \
+                       ADD COLUMN since BIGINT NOT NULL DEFAULT 0; else \
+                       compare them with docs/stores/sql.md";
+
 const READ_ONLY: &str = "it is read-only, as a replica is; name the primary in the URL";
 
 /// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
@@ -22,10 +31,9 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(match error.number() {
         1146 => Meaning::config(TABLES),
-        1054 | 1136 | 1364 | 1366 => Meaning::config(
-            "its tables are not those of this version of dlock; compare them with \
-             docs/stores/sql.md",
-        ),
+        1054 | 1136 | 1364 | 1366 => Meaning::config(UPGRADE),
+        // A column that is there: another process upgrades the tables.
+        1060 => Meaning::unavailable(Again, "see its log"),
         1142 | 1143 | 1370 => Meaning::denied(GRANTS),
         1044 | 1045 | 1698 => {
             Meaning::config("check the user and password in the URL, and its rights")

@@ -45,7 +45,8 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
 {begin_grant};
 {lock};
 {number};
-UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
+    expires_at = {now} + $ttl
     WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
         OR (mode = 'w' AND owner = $owner AND expires_at > {now}));
 SELECT name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END FROM dlock_lock
@@ -75,7 +76,7 @@ ELT(FIELD(name, [$key]), [$owner])
 -- One row for each that is had, ending in 0, that has been done, ending in 2, or that
 -- somebody else has.
 {begin_together};
-UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each},
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each}, since = {now},
         expires_at = GREATEST(expires_at, {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED))
     WHERE name IN ([$key]) AND SYSDATE(6) < NOW(6) + INTERVAL ($moment * 1000) MICROSECOND
         AND ({can_be_had} OR {is_had});
@@ -119,6 +120,17 @@ CAST(CONV(SUBSTRING_INDEX(owner, '/', -1), 10, 10) AS UNSIGNED)
 --- create_tables
 {schema}
 
+--- upgrade_tables
+SET lock_wait_timeout = $seconds; {upgrade}
+
+--- upgrade
+-- The last of them says that all are done.
+ALTER TABLE dlock_queue MODIFY owner VARBINARY(255) NOT NULL;
+ALTER TABLE dlock_reader MODIFY owner VARBINARY(255) NOT NULL,
+    ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE dlock_lock MODIFY owner VARBINARY(255) NOT NULL,
+    ADD COLUMN since BIGINT NOT NULL DEFAULT 0
+
 --- name
 -- Compared byte by byte.
 VARBINARY(512)
@@ -128,6 +140,9 @@ CHAR(1) CHARACTER SET ascii
 
 --- id
 VARBINARY(64)
+
+--- owner
+VARBINARY(255)
 
 --- table
 ENGINE = InnoDB

@@ -12,6 +12,13 @@ const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md 
                       add `?create_tables=true` to the URL; if they are in another schema, put \
                       that into the user's search_path";
 
+const UPGRADE: &str = "its tables are not those of this version of dlock. If they are those of \
+                       the version before, add `?create_tables=true` to the URL, or run as \
+                       their owner: ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL \
+                       DEFAULT 0; ALTER TABLE dlock_lock ADD COLUMN since BIGINT NOT NULL \
+                       DEFAULT 0; else \
+                       compare them with docs/stores/sql.md";
+
 /// https://www.postgresql.org/docs/current/errcodes-appendix.html
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     use RetryPolicy::{Again, Kept, Reconnect, Stop};
@@ -21,10 +28,9 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let code = error.code()?;
     Some(match &*code {
         "42P01" => Meaning::config(TABLES),
-        "42703" | "42804" | "42883" | "42P10" => Meaning::config(
-            "its tables are not those of this version of dlock; compare them with \
-             docs/stores/sql.md",
-        ),
+        "42703" | "42804" | "42883" | "42P10" => Meaning::config(UPGRADE),
+        // A column that is there: another process has upgraded the tables.
+        "42701" => Meaning::unavailable(Again, "see its log"),
         "42501" => Meaning::denied(GRANTS),
         "28P01" | "28000" => {
             Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")

@@ -66,6 +66,13 @@ impl Database for PostgresDatabase {
         options.extra_float_digits(None).statement_cache_capacity(0)
     }
 
+    fn named(options: PgConnectOptions, label: &str) -> PgConnectOptions {
+        match options.get_application_name() {
+            None => options.application_name(label),
+            Some(_) => options,
+        }
+    }
+
     /// What is escaped in `E''` does not depend on the server's settings.
     fn literal(out: &mut String, text: &str) {
         out.push_str("E'");

@@ -49,10 +49,11 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
 -- told, and stays as it is.
 {begin_grant};
 $hurry
-INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
-    VALUES [($key, 0, 'w', $owner, {now} + $ttl, 0)]
+INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited, since)
+    VALUES [($key, 0, 'w', $owner, {now} + $ttl, 0, {now})]
     ON CONFLICT (name) DO UPDATE SET token = l.token + $tokens, mode = 'w',
-        owner = excluded.owner, expires_at = GREATEST(l.expires_at, excluded.expires_at)
+        owner = excluded.owner, since = excluded.since,
+        expires_at = GREATEST(l.expires_at, excluded.expires_at)
     WHERE (l.expires_at <= {now} AND l.waited = 0)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
     RETURNING name, token, {durable}, 0;
@@ -110,6 +111,10 @@ COALESCE(CAST(substring(owner FROM E'/(\\d+)') AS BIGINT), 0)
 --- create_tables
 -- `IF NOT EXISTS` fails for one of two who do it at the same time.
 BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
+
+--- upgrade_tables
+-- Together, or not at all.
+{begin_here}; {upgrade}; COMMIT
 
 --- name
 TEXT COLLATE "C"

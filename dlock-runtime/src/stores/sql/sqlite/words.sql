@@ -29,12 +29,13 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
 -- One statement has one time, and gives back no row that it leaves alone: so the mark of
 -- what has been done is written anew, as it is.
 PRAGMA synchronous = EXTRA;
-INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
-    VALUES [($key, (SELECT floor FROM dlock_meta) + $tokens, 'w', $owner, {now} + $ttl, 0)]
+INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited, since)
+    VALUES [($key, (SELECT floor FROM dlock_meta) + $tokens, 'w', $owner, {now} + $ttl, 0, {now})]
     ON CONFLICT (name) DO UPDATE SET
         token = CASE WHEN {is_mark} THEN l.token ELSE l.token + $tokens END,
         mode = CASE WHEN {is_mark} THEN 'd' ELSE 'w' END,
         owner = CASE WHEN {is_mark} THEN l.owner ELSE excluded.owner END,
+        since = CASE WHEN {is_mark} THEN l.since ELSE excluded.since END,
         expires_at = CASE WHEN {is_mark} THEN l.expires_at ELSE excluded.expires_at END
     WHERE (l.expires_at <= {now} AND l.waited = 0)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
@@ -49,6 +50,9 @@ CAST(substr(owner, instr(owner, '/') + 1) AS INTEGER)
 
 --- create_tables
 BEGIN IMMEDIATE; {schema}; COMMIT
+
+--- upgrade_tables
+BEGIN IMMEDIATE; {upgrade}; COMMIT
 
 --- table
 WITHOUT ROWID

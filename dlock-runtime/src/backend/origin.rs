@@ -1,0 +1,216 @@
+//! Where a request comes from, as a person knows it: host, process and label.
+//!
+//! It stands behind the owner in the store, so that whoever looks there sees who holds
+//! a lock, and it costs no command. It is text for people: no lock rests on it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest host and the longest label that are written.
+pub(crate) const LONGEST_NAME: usize = 63;
+
+/// The longest text of a [`Signature`].
+#[cfg(any(feature = "redis", feature = "etcd", feature = "memcached"))]
+pub(crate) const LONGEST_SIGNATURE: usize = LONGEST_NAME + 1 + 10 + 1 + LONGEST_NAME + 1 + 20;
+
+/// The manager that asks: `<host>,<process>,<label>`.
+///
+/// It is copied with each owner. So its text is kept for as long as the process runs,
+/// once for all managers with the same label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin(&'static str);
+
+impl Origin {
+    /// This process, under a label that [`is_name`].
+    pub(crate) fn here(label: &str) -> Self {
+        static KNOWN: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+        static HOST: OnceLock<String> = OnceLock::new();
+
+        let host = HOST.get_or_init(|| written(&gethostname::gethostname().to_string_lossy()));
+        let text = format!("{host},{},{label}", std::process::id());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get_or_insert_default();
+        match known.get(&*text) {
+            Some(text) => Self(text),
+            None => {
+                let text = String::leak(text);
+                known.insert(text);
+                Self(text)
+            }
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn text(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The name of the running program, as it can be written.
+pub(crate) fn program() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let name = std::path::Path::new(&path).file_name().unwrap_or_default();
+    written(&name.to_string_lossy())
+}
+
+/// Whether it can stand in a signature: between commas, and in all the places where
+/// stores have owners, beside what separates those from other things there.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_written)
+}
+
+fn is_written(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+/// A name that nobody here has chosen, as near as it can be written.
+fn written(name: &str) -> String {
+    let letters = name.chars().take(LONGEST_NAME).map(|letter| match letter {
+        letter if letter.is_ascii() && is_written(letter as u8) => letter,
+        _ => '-',
+    });
+    match letters.collect::<String>() {
+        name if name.is_empty() => "-".to_owned(),
+        name => name,
+    }
+}
+
+/// Who has asked, and when by its own clock: `<origin>,<unix ms>`.
+#[derive(Clone, Copy)]
+pub(crate) struct Signature {
+    pub(crate) origin: Origin,
+    pub(crate) asked_ms: u64,
+}
+
+impl Signature {
+    pub(crate) fn now(origin: Origin) -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let asked_ms = since_1970.map_or(0, |time| time.as_millis());
+        Self {
+            origin,
+            asked_ms: u64::try_from(asked_ms).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.origin.0, self.asked_ms)
+    }
+}
+
+/// What a signature says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signed<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) pid: u32,
+    pub(crate) label: &'a str,
+    pub(crate) asked_at: SystemTime,
+}
+
+impl<'a> Signed<'a> {
+    /// Of an owner as a store has it, if there is one.
+    pub(crate) fn of(owner: &'a str) -> Option<Self> {
+        let (_, signature) = owner.split_once('@')?;
+        // A store may have something more behind it.
+        let is_part = |byte| is_written(byte) || byte == b',';
+        let end = signature.bytes().position(|byte| !is_part(byte));
+        Self::read(signature.get(..end.unwrap_or(signature.len()))?)
+    }
+
+    fn read(signature: &'a str) -> Option<Self> {
+        let mut parts = signature.split(',');
+        let (host, pid, label) = (parts.next()?, parts.next()?, parts.next()?);
+        let asked = parts.next()?;
+        // On etcd, one who asks again is told from itself before.
+        let asked = asked.split('.').next()?.parse().ok()?;
+        let is_all = parts.next().is_none() && is_name(host) && is_name(label);
+        Some(Self {
+            host,
+            pid: pid.parse().ok().filter(|_| is_all)?,
+            label,
+            asked_at: UNIX_EPOCH.checked_add(Duration::from_millis(asked))?,
+        })
+    }
+}
+
+/// Whether this stands behind an owner of dlock.
+#[cfg(any(
+    feature = "redis",
+    feature = "sqlx",
+    feature = "etcd",
+    feature = "memcached"
+))]
+pub(crate) fn is_signature(text: &str) -> bool {
+    text.bytes().all(|byte| is_written(byte) || byte == b',') && Signed::read(text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_read_back() {
+        let signature = Signature::now(Origin::here("orders"));
+        let text = signature.to_string();
+        for owner in [
+            format!("0a.1@{text}"),
+            format!("0a.1@{text}/7"),
+            format!("0a.1@{text}.2"),
+        ] {
+            let signed = Signed::of(&owner).expect("a signature");
+            assert_eq!((signed.pid, signed.label), (std::process::id(), "orders"));
+            let asked = UNIX_EPOCH + Duration::from_millis(signature.asked_ms);
+            assert_eq!(signed.asked_at, asked);
+        }
+        for other in [
+            "",
+            "0a.1",
+            "0a.1@",
+            "0a.1@host",
+            "0a.1@host,1,shop",
+            "0a.1@host,x,shop,1",
+            "0a.1@host,1,,1",
+            "0a.1@host,1,shop,x",
+            "0a.1@host,1,shop,1,2",
+        ] {
+            assert_eq!(Signed::of(other), None, "{other}");
+        }
+        let late = format!("0a.1@host,1,shop,{}", u64::MAX);
+        assert!(Signed::of(&late).is_none_or(|signed| signed.host == "host"));
+    }
+
+    #[test]
+    fn one_text_is_kept_of_a_label() {
+        let [one, same, other] = ["a", "a", "b"].map(Origin::here);
+        assert!(std::ptr::eq(one.0, same.0));
+        assert!(one == same && one != other);
+    }
+
+    #[test]
+    fn names_are_made_writable() {
+        let long = "a".repeat(100);
+        for (name, as_written) in [
+            ("web-3.example", "web-3.example"),
+            ("a b,c:d", "a-b-c-d"),
+            ("ünï", "-n-"),
+            ("", "-"),
+            (&*long, &long[..LONGEST_NAME]),
+        ] {
+            assert_eq!(written(name), as_written);
+            assert!(is_name(&written(name)));
+        }
+        for refused in ["", "a b", "a,b", "a@b", "ü", &long] {
+            assert!(!is_name(refused), "{refused}");
+        }
+        assert!(is_name(&program()));
+    }
+}
