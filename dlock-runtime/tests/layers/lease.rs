@@ -239,8 +239,8 @@ async fn the_deadline_moves_on_with_each_renewal() {
 async fn the_deadline_of_several_keys_is_the_first() {
     let (_, manager) = manager().await;
     let body = async {
-        let held = current().expect("inside");
-        let outer = held.deadline().expect("held");
+        let inside = current().expect("inside");
+        let outer = inside.deadline().expect("held");
         sleep(seconds(1)).await;
         let both = held(manager.lock(["a", "b"]).ttl(seconds(30))).await;
         assert_eq!(
@@ -248,7 +248,7 @@ async fn the_deadline_of_several_keys_is_the_first() {
             Some(outer),
             "what is re-entered ends first"
         );
-        held
+        inside
     };
     let scope = manager.lock("a").ttl(seconds(20)).renew(false).run(body);
     let ended = scope.await.expect("free");
