@@ -236,7 +236,8 @@ impl History {
         }
         let released = state.released.get(&(first.process, key)).copied();
         // Who is told that it has been done has no place any more.
-        let marked = self.store.marks(&name(key)).last().map(|mark| mark.set);
+        let marks = self.store.marks(&name(key));
+        let marked = marks.last().map(|mark| mark.over.unwrap_or(mark.set));
         let placed = released.max(marked).unwrap_or_default();
         let from = first.began.max(placed);
         let line = other.line(key).and_then(|line| state.lines.get(&line));
