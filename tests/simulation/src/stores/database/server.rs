@@ -143,8 +143,7 @@ impl Service for DatabaseServer {
             }
             Command::Leave(places) => {
                 for (key, owner) in places {
-                    let queue = &mut self.row(visit, &key).queue;
-                    queue.retain(|place| place.owner != owner);
+                    self.row(visit, &key).leaves(visit, &key, owner);
                     self.tell(visit, &key);
                 }
                 Answer::Done(true)
@@ -348,7 +347,7 @@ impl DatabaseServer {
         let now = visit.now;
         let row = self.row(visit, key);
         if left {
-            row.queue.retain(|place| place.owner != owner);
+            row.leaves(visit, key, owner);
         }
         let mut holders = row.holders.iter();
         let had = holders.position(|holder| holder.asked.owner == owner);
@@ -409,6 +408,15 @@ impl Row {
     /// It is free, and whoever is first has not asked for long.
     fn is_left(&self, now: Duration) -> bool {
         self.holders.is_empty() && self.free + GOES_TO_ANYBODY <= now
+    }
+
+    /// Nobody is in the way of others any more, where that was the last.
+    fn leaves(&mut self, visit: &mut Visit, key: &str, owner: Owner) {
+        let before = self.queue.len();
+        self.queue.retain(|place| place.owner != owner);
+        if self.queue.len() < before && self.queue.is_empty() && self.holders.is_empty() {
+            visit.freed(key);
+        }
     }
 
     /// Who has it already is told so, from now on.
