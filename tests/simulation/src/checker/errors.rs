@@ -37,7 +37,10 @@ impl History {
                 let held = || {
                     let since = self.may_take_for_held_since(call);
                     let mut keys = call.keys.iter();
-                    keys.any(|key| self.was_held_since(*key, since))
+                    // Who asks without knowing its owner is not told of a mark.
+                    keys.any(|key| {
+                        self.was_held_since(*key, since) || self.was_marked_since(*key, since)
+                    })
                 };
                 if self.is_held_in_process(call) {
                     None

@@ -84,12 +84,15 @@ impl History {
     fn is_left_free(&self, state: &State, key: Key, since: At, now: At) -> Option<String> {
         let waits = |call: &&Call| call.entered.is_none() && call.keys == [key] && !call.tries();
         // A lease that ends under its body, which goes on, is given back by nobody.
-        let goes_on = state.open.iter().any(|number| {
-            let call = &state.calls[*number];
-            call.how == REGARDLESS && call.entered.is_some() && call.keys == [key]
-        });
+        let goes_on = || {
+            let mut calls = state.calls.iter();
+            calls.any(|call| {
+                let is_over = call.ended.is_some_and(|ended| ended + AT_ONCE < now);
+                call.how == REGARDLESS && call.entered.is_some() && call.keys == [key] && !is_over
+            })
+        };
         let too_long = |call: &&Call| {
-            let most = match goes_on {
+            let most = match goes_on() {
                 true => self.promises.wakes.max(LOOKED_AT),
                 false => self.promises.wakes,
             };

@@ -162,6 +162,12 @@ impl History {
         }) && !self.state().is_troubled(call.process, call.began, now, 1)
     }
 
+    pub(super) fn was_marked_since(&self, key: Key, since: At) -> bool {
+        let marks = self.store.marks(&name(key));
+        let lasted = |mark: &Marked| mark.over.is_none_or(|over| over >= since);
+        marks.iter().any(lasted)
+    }
+
     /// Somebody was told that nothing is remembered of this key from now on.
     pub(crate) fn forgets(
         &self,
