@@ -75,15 +75,15 @@ async fn a_number_from_before_a_restart_touches_nobodys_lock() {
     other.release().await.expect("its own lease");
 }
 
-/// Fills the server: it throws out what nobody has looked at for longest.
-fn fill_until(server: &MemcachedServer, enough: impl Fn() -> bool) {
-    // As large as a lock, for the space is shared with those of the same size.
+/// Fills the server with values of this size, which is that of a lock's, as the space is
+/// shared with those. It throws out what nobody has looked at for longest.
+fn fill_until(server: &MemcachedServer, size: usize, enough: impl Fn() -> bool) {
     let mut number = 0;
     while !enough() {
         let mut sets = String::new();
         for _ in 0..5_000 {
             number += 1;
-            sets += &format!("set fill:{number:08} 0 0 18 noreply\r\n{number:018}\r\n");
+            sets += &format!("set fill:{number:08} 0 0 {size} noreply\r\n{number:0size$}\r\n");
         }
         assert_eq!(server.talk(sets.as_bytes()), b"");
         assert!(number < 1_000_000, "nothing is thrown out");
@@ -98,7 +98,10 @@ async fn an_evicted_lock_is_lost() {
     let (first, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(first.lock("key").ttl(TTL * 4)).await;
     is_busy(other.lock("key").try_acquire().await);
-    fill_until(&server, || !server.items().contains("dlock%3Akey"));
+    let value = holder(&first, "key").await.expect("a holder");
+    fill_until(&server, value.len(), || {
+        !server.items().contains("dlock%3Akey")
+    });
     let next = held(other.lock("key")).await;
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held() && next.is_held());
@@ -116,14 +119,15 @@ async fn a_renewal_without_memory_touches_nobody_elses_lock() {
     let store = |line: &str| server.ask(line, &["STORED", "NOT_STORED", "SERVER_ERROR"]);
     let value = holder(&manager, "key").await.expect("a holder");
     let size = value.len();
-    fill_until(&server, || {
+    fill_until(&server, size, || {
         let probe = store(&format!("add fill:probe 0 0 {size}\r\n{value}"));
         probe[0].starts_with("SERVER_ERROR")
     });
     let name = lock_name("key");
     let gone = async || server.ask(&format!("get {name}"), &["END"]).len() == 1;
     until("it is deleted", gone, |&gone| gone).await;
-    let next = "f".repeat(size - 2) + ".1";
+    // Another owner of the same size.
+    let next = "f".repeat(16) + &value[16..];
     let stored = store(&format!("add {name} 0 600 {size}\r\n{next}"));
     assert_eq!(stored, ["STORED"]);
     within(HANG, guard.lost()).await;
@@ -138,7 +142,7 @@ fn a_server_that_evicts_is_warned_of() {
         let server = MemcachedServer::start_with(&["-m", "2"]).await;
         connect(&server.url()).await;
         assert!(!log.text().contains("thrown out"), "{}", log.text());
-        fill_until(&server, || server.stat("evictions") > 0);
+        fill_until(&server, 64, || server.stat("evictions") > 0);
         connect(&server.url()).await;
         for word in ["WARN", "thrown out", "a server of its own"] {
             assert!(log.text().contains(word), "{word}: {}", log.text());
