@@ -143,7 +143,8 @@ impl Service for DatabaseServer {
             }
             Command::Leave(places) => {
                 for (key, owner) in places {
-                    self.row(visit, &key).leaves(visit, &key, owner);
+                    self.row(visit, &key)
+                        .leave(visit, &key, |place| place.owner != owner);
                     self.tell(visit, &key);
                 }
                 Answer::Done(true)
@@ -254,7 +255,7 @@ impl DatabaseServer {
             let said = alive.get(&place.process);
             said.is_some_and(|said| *said + ALIVE > now)
         };
-        self.row(visit, key).queue.retain(lives);
+        self.row(visit, key).leave(visit, key, lives);
     }
 
     fn clean(&mut self, key: &Arc<str>) {
@@ -347,7 +348,7 @@ impl DatabaseServer {
         let now = visit.now;
         let row = self.row(visit, key);
         if left {
-            row.leaves(visit, key, owner);
+            row.leave(visit, key, |place| place.owner != owner);
         }
         let mut holders = row.holders.iter();
         let had = holders.position(|holder| holder.asked.owner == owner);
@@ -410,10 +411,10 @@ impl Row {
         self.holders.is_empty() && self.free + GOES_TO_ANYBODY <= now
     }
 
-    /// Nobody is in the way of others any more, where that was the last.
-    fn leaves(&mut self, visit: &mut Visit, key: &str, owner: Owner) {
+    /// Only these places stay. Nobody is in the way of others any more, if there are none.
+    fn leave(&mut self, visit: &mut Visit, key: &str, stays: impl FnMut(&Asked) -> bool) {
         let before = self.queue.len();
-        self.queue.retain(|place| place.owner != owner);
+        self.queue.retain(stays);
         if self.queue.len() < before && self.queue.is_empty() && self.holders.is_empty() {
             visit.freed(key);
         }
