@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::run::terminal;
+
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// Whether more is told, and what dlock logs along with it.
@@ -12,7 +14,7 @@ pub(crate) fn set_verbose(verbose: bool) {
     VERBOSE.store(verbose, Ordering::Relaxed);
     if verbose {
         let log = tracing_subscriber::fmt()
-            .with_writer(io::stderr)
+            .with_writer(|| Errors)
             .with_ansi(false)
             .with_max_level(tracing::Level::DEBUG)
             .log_internal_errors(false);
@@ -45,5 +47,19 @@ pub(crate) fn error(error: &(dyn Error + 'static)) {
 
 /// As it is.
 pub(crate) fn raw(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = Errors.write_all(text.as_bytes());
+}
+
+/// Standard error. While the command has the terminal, this process is in its background,
+/// and a terminal that is set so (`stty tostop`) would stop it for what it prints.
+struct Errors;
+
+impl Write for Errors {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        terminal::stopping_nobody(|| io::stderr().write(text))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

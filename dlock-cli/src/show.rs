@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use dlock::LockError;
 use dlock::backend::{HolderInfo, LockInfo, Mode};
 use serde_json::{Value, json};
 
@@ -26,9 +25,10 @@ pub(crate) fn ls(args: &Ls, common: &Common) -> Result<Exit, Exit> {
 }
 
 pub(crate) fn show(args: &Show, common: &Common) -> Result<Exit, Exit> {
-    let lock = store::ask(common, |manager| async move {
-        Ok::<_, LockError>(manager.inspect(&args.key).await?)
-    })?;
+    let lock = store::ask(
+        common,
+        |manager| async move { manager.inspect(&args.key).await },
+    )?;
     if lock.is_none() && args.output != Form::Json {
         say::line(format_args!("lock `{}`: nobody holds it", args.key));
     }

@@ -36,6 +36,13 @@ impl Group {
         let _ = kill_process_group(self.0, signal);
     }
 
+    /// Tells all of the group to end.
+    pub(super) fn terminate(self) {
+        self.send(Signal::TERM);
+        // Who is stopped hears nothing.
+        self.send(Signal::CONT);
+    }
+
     /// Whether anybody has this number for a group, alive or not yet reaped.
     pub(super) fn exists(self) -> bool {
         test_kill_process_group(self.0) != Err(rustix::io::Errno::SRCH)

@@ -9,7 +9,7 @@ mod group;
 pub(crate) mod launch;
 pub(crate) mod signals;
 mod supervise;
-mod terminal;
+pub(crate) mod terminal;
 pub(crate) mod watch;
 
 use std::time::Duration;

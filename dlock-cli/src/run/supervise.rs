@@ -12,7 +12,7 @@ use super::launch::Launcher;
 use super::shown;
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
-use super::watch::Watcher;
+use super::watch::{AHEAD, Watcher};
 use crate::args::{OnLost, Run};
 use crate::exit::Exit;
 use crate::say;
@@ -45,6 +45,8 @@ pub(super) struct Supervised {
     terminal: Option<Terminal>,
     on_lost: OnLost,
     kill_after: Duration,
+    /// When renewals end, if they do.
+    renewed_until: Option<Instant>,
     tell_every: Duration,
     program: String,
     /// TERM was sent as the lock was about to be lost, or KILL as it was.
@@ -99,6 +101,7 @@ impl Supervised {
                 terminal,
                 on_lost: args.on_lost,
                 kill_after: args.kill_after,
+                renewed_until: args.max_hold.map(|limit| Instant::now() + limit),
                 tell_every: tell_every(guard),
                 program,
                 warned: false,
@@ -169,8 +172,9 @@ impl Supervised {
         let late = left.is_none_or(|left| left <= self.kill_after);
         if late {
             say::line(format_args!(
-                "the lock `{}` was not renewed in time; the command was told to end",
-                guard.key()
+                "the lock `{}` {}; the command was told to end",
+                guard.key(),
+                self.why(),
             ));
         }
         late
@@ -181,7 +185,7 @@ impl Supervised {
         let warns = self.on_lost != OnLost::Ignore && !self.warned;
         tokio::select! {
             biased;
-            () = guard.lost_within(Duration::ZERO), if !self.lost => Event::Lost,
+            () = guard.lost_within(ahead(self.on_lost)), if !self.lost => Event::Lost,
             () = guard.lost_within(self.kill_after), if warns && !self.lost => Event::Warned,
             signal = signals.next() => Event::Signal(signal),
             () = sleep(time) => Event::Time,
@@ -190,7 +194,7 @@ impl Supervised {
 
     fn handle(&mut self, event: Event, guard: &LockGuard) {
         match event {
-            // It was made for this process, of those of the tool.
+            // Tells of the tool's own children.
             Event::Signal(Signal::CHILD) => {}
             Event::Signal(signal) => self.group.send(signal),
             Event::Time => {}
@@ -203,21 +207,28 @@ impl Supervised {
         self.keep_watched(guard);
     }
 
+    /// Why the lock comes to its end.
+    fn why(&self) -> &'static str {
+        match self.renewed_until {
+            Some(end) if end <= Instant::now() => "was held for its --max-hold",
+            _ => "was not renewed in time",
+        }
+    }
+
     fn warn(&mut self, guard: &LockGuard) {
         self.warned = true;
         let left = guard.deadline().map(|end| end - Instant::now());
         say::line(format_args!(
-            "the lock `{}` was not renewed and ends in {}; the command is told to end",
+            "the lock `{}` {} and ends in {}; the command is told to end",
             guard.key(),
+            self.why(),
             shown(left.unwrap_or_default()),
         ));
         self.terminate();
     }
 
     fn terminate(&mut self) {
-        self.group.send(Signal::TERM);
-        // Who is stopped hears nothing.
-        self.group.send(Signal::CONT);
+        self.group.terminate();
         if let Some(watcher) = &mut self.watcher {
             watcher.warned();
         }
@@ -268,8 +279,7 @@ impl Supervised {
         }
         if !(self.lost && self.on_lost == OnLost::Kill) {
             say::line("the command has ended; what it left running is told to end too");
-            self.group.send(Signal::TERM);
-            self.group.send(Signal::CONT);
+            self.group.terminate();
         }
         let end = Instant::now() + self.kill_after;
         while self.group.has_others() {
@@ -315,12 +325,11 @@ impl Supervised {
         if let Some(deadline) = guard.deadline() {
             if let Some(watcher) = &mut self.watcher {
                 watcher.held_until(deadline);
-                let left = deadline - Instant::now();
-                say::line(format_args!(
-                    "stopped; the lock is not renewed meanwhile and lasts for {}",
-                    shown(left)
-                ));
             }
+            let left = shown(deadline - Instant::now());
+            say::line(format_args!(
+                "stopped; the lock is not renewed meanwhile and lasts for {left}"
+            ));
         }
         terminal::stop_job();
         // This process is told too, and does not pass it on.
@@ -331,6 +340,14 @@ impl Supervised {
         for signal in others {
             self.handle(Event::Signal(signal), guard);
         }
+    }
+}
+
+/// How early a loss counts as one.
+fn ahead(on_lost: OnLost) -> Duration {
+    match on_lost {
+        OnLost::Kill => AHEAD,
+        OnLost::Signal | OnLost::Ignore => Duration::ZERO,
     }
 }
 

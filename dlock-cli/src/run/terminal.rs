@@ -80,7 +80,7 @@ pub(super) fn reads_from_it() -> bool {
 
 /// Who is in the background and sets something of the terminal is stopped, unless it blocks
 /// the signal.
-fn stopping_nobody<T>(set: impl FnOnce() -> T) -> T {
+pub(crate) fn stopping_nobody<T>(set: impl FnOnce() -> T) -> T {
     let mut signals = SigSet::empty();
     signals.add(NixSignal::SIGTTOU);
     let blocked = signals.thread_block();

@@ -24,6 +24,10 @@ use crate::exit::Exit;
 
 pub(crate) const MODE: &str = "__watch";
 
+/// A group is killed so long before its lock is lost, here and by the tool: a timer is late
+/// by something.
+pub(super) const AHEAD: Duration = Duration::from_millis(10);
+
 /// How much later than the tool it sends TERM: the tool may be about to.
 const BEHIND_THE_TOOL: Duration = Duration::from_millis(200);
 
@@ -206,19 +210,19 @@ impl Watch {
             false => Duration::ZERO,
         };
         let warn_at = self.deadline.saturating_sub(self.kill_after) + late;
-        if self.kills && now >= self.deadline {
+        let kill_at = self.deadline.saturating_sub(AHEAD);
+        if self.kills && now >= kill_at {
             self.group.send(Signal::KILL);
             return None;
         }
         if !self.warned && now >= warn_at {
             self.warned = true;
-            self.group.send(Signal::TERM);
-            // Who is stopped hears nothing.
-            self.group.send(Signal::CONT);
+            self.group.terminate();
         }
         match (self.warned, self.kills) {
-            (false, _) => Some(warn_at - now),
-            (true, true) => Some(self.deadline - now),
+            (false, true) => Some(warn_at.min(kill_at) - now),
+            (false, false) => Some(warn_at - now),
+            (true, true) => Some(kill_at - now),
             (true, false) => None,
         }
     }

@@ -231,3 +231,19 @@ async fn a_terminal_that_closes_ends_the_command() {
     eventually("it is ended", async || (!lives(&command)).then_some(())).await;
     nobody_watches(&command).await;
 }
+
+/// What the tool says of a loss, it says from the background of the terminal.
+#[tokio::test]
+async fn a_terminal_that_stops_who_prints_stops_no_tool() {
+    let server = redis().await;
+    let terminal = Terminal::with_shell(&server).await;
+    terminal.types("stty tostop\n");
+    terminal.shows("prompt> ").await;
+    terminal.types("$dlock run --ttl 6s -k 1s --max-hold 1s k -- sh -c 'trap \"exit 0\" TERM; echo pid $$; cat'\n");
+    let command = terminal.word_behind("\r\npid ").await;
+    terminal.shows("told to end").await;
+    terminal.shows("prompt> ").await;
+    terminal.types("echo code $?\n");
+    terminal.shows("\ncode 74").await;
+    nobody_watches(&command).await;
+}
