@@ -169,7 +169,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Shows who holds a lock
+/// Shows who holds a lock, and who waits for it
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock show stock:42

@@ -1,9 +1,9 @@
 //! `dlock ls` and `dlock show`: what the store knows of locks. All that is printed of a
 //! holder stands here.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use dlock::backend::{HolderInfo, LockInfo, Mode};
+use dlock::backend::{HolderInfo, LockInfo, Mode, ProcessInfo, WaiterInfo};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Form, Ls, Show, Sort};
@@ -51,48 +51,102 @@ fn print(locks: &[LockInfo], form: Form) -> Result<Exit, Exit> {
         Form::Table => table(locks.iter().map(|lock| of_lock(lock).to_vec()), &LOCK),
         Form::Wide => table(locks.iter().flat_map(of_holders), &HOLDER),
     };
+    let waiters = locks.iter().flat_map(of_waiters);
+    let text = match form != Form::Json && locks.iter().any(|lock| !lock.queue.is_empty()) {
+        true => format!("{text}\n{}", table(waiters, &WAITER)),
+        false => text,
+    };
     output::write(text.as_bytes())
 }
 
 /// A line for each lock.
-const LOCK: [&str; 5] = ["KEY", "MODE", "HOLDER", "LEFT", "WAITERS"];
+const LOCK: [&str; 8] = [
+    "KEY", "MODE", "HOLDER", "HOST", "PID", "AGE", "LEFT", "WAITERS",
+];
 
-fn of_lock(lock: &LockInfo) -> [String; 5] {
-    let holder = match (&lock.done, &lock.holders[..]) {
-        (Some(done), _) => owner(done),
-        (None, []) => "-".to_owned(),
-        (None, [one]) => owner(one),
-        (None, [first, rest @ ..]) => format!("{} +{}", owner(first), rest.len()),
-    };
+fn of_lock(lock: &LockInfo) -> [String; 8] {
+    let first = holders(lock).next();
+    let name = first.map_or_else(nothing, |first| match holders(lock).count() {
+        1 => name(first),
+        all => format!("{} +{}", name(first), all - 1),
+    });
+    let [host, pid] = place(first.and_then(|first| first.process.as_ref()));
     [
         printable(&lock.key),
         mode(lock),
-        holder,
+        name,
+        host,
+        pid,
+        first.map_or_else(nothing, age),
         time(left(lock)),
         lock.waiters.to_string(),
     ]
 }
 
 /// A line for each holder.
-const HOLDER: [&str; 5] = ["KEY", "MODE", "LEFT", "WAITERS", "OWNER"];
+const HOLDER: [&str; 9] = [
+    "KEY", "MODE", "HOLDER", "HOST", "PID", "AGE", "LEFT", "WAITERS", "OWNER",
+];
 
 fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
     holders(lock).map(|holder| {
+        let [host, pid] = place(holder.process.as_ref());
         vec![
             printable(&lock.key),
             mode(lock),
+            name(holder),
+            host,
+            pid,
+            age(holder),
             time(holder.expires_in),
             lock.waiters.to_string(),
-            owner(holder),
+            printable(&holder.owner),
+        ]
+    })
+}
+
+/// A line for each who waits, in the order of the queue.
+const WAITER: [&str; 7] = ["PLACE", "MODE", "WAITER", "HOST", "PID", "WAITS", "OWNER"];
+
+fn of_waiters(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
+    let places = (1_usize..).zip(&lock.queue);
+    places.map(|(number, waiter)| {
+        let process = waiter.process.as_ref();
+        let [host, pid] = place(process);
+        vec![
+            number.to_string(),
+            word(waiter.mode).to_owned(),
+            process.map_or_else(nothing, |process| printable(&process.label)),
+            host,
+            pid,
+            process.map_or_else(nothing, |process| format!("~{}", since(process.asked_at))),
+            printable(&waiter.owner),
         ]
     })
 }
 
 fn as_json(lock: &LockInfo) -> Value {
     let holder = |holder: &HolderInfo| {
+        let process = holder.process.as_ref();
         json!({
             "owner": holder.owner,
+            "host": process.map(|process| &process.host),
+            "pid": process.map(|process| process.pid),
+            "label": process.map(|process| &process.label),
+            "since_ms": holder.since.map(unix),
+            "asked_at_ms": process.map(|process| unix(process.asked_at)),
             "left_ms": holder.expires_in.map(milliseconds),
+        })
+    };
+    let waiter = |waiter: &WaiterInfo| {
+        let process = waiter.process.as_ref();
+        json!({
+            "owner": waiter.owner,
+            "mode": word(waiter.mode),
+            "host": process.map(|process| &process.host),
+            "pid": process.map(|process| process.pid),
+            "label": process.map(|process| &process.label),
+            "asked_at_ms": process.map(|process| unix(process.asked_at)),
         })
     };
     json!({
@@ -105,6 +159,7 @@ fn as_json(lock: &LockInfo) -> Value {
         "done": lock.done.as_ref().map(holder),
         "holders": lock.holders.iter().map(holder).collect::<Vec<_>>(),
         "waiters": lock.waiters,
+        "queue": lock.queue.iter().map(waiter).collect::<Vec<_>>(),
     })
 }
 
@@ -135,13 +190,49 @@ fn word(mode: Mode) -> &'static str {
     }
 }
 
-fn owner(holder: &HolderInfo) -> String {
-    printable(&holder.owner)
+/// What a holder calls itself; what another program left has its owner only.
+fn name(holder: &HolderInfo) -> String {
+    printable(match &holder.process {
+        Some(process) => &process.label,
+        None => &holder.owner,
+    })
+}
+
+/// Its machine, and its number there.
+fn place(process: Option<&ProcessInfo>) -> [String; 2] {
+    match process {
+        Some(process) => [printable(&process.host), process.pid.to_string()],
+        None => [nothing(), nothing()],
+    }
+}
+
+/// For how long it has been held. By the holder's clock, and since it was asked for, where
+/// the store does not say: marked.
+fn age(holder: &HolderInfo) -> String {
+    match (holder.since, &holder.process) {
+        (Some(held), _) => since(held),
+        (None, Some(process)) => format!("~{}", since(process.asked_at)),
+        (None, None) => nothing(),
+    }
+}
+
+fn since(moment: SystemTime) -> String {
+    time(Some(moment.elapsed().unwrap_or_default()))
+}
+
+fn unix(moment: SystemTime) -> u64 {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH);
+    since.map(milliseconds).unwrap_or_default()
+}
+
+/// That the store does not say.
+fn nothing() -> String {
+    "-".to_owned()
 }
 
 fn time(time: Option<Duration>) -> String {
     let Some(time) = time else {
-        return "-".to_owned();
+        return nothing();
     };
     match time.as_secs() {
         0 => format!("{}ms", time.as_millis()),

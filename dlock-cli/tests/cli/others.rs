@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use crate::support::process::Process;
 use crate::support::program::Program;
+use crate::support::wait::until;
 use crate::{code, dlock, printed, ran, redis, stderr, stdout};
 
 fn held(url: &str, key: &str, options: &[&str]) -> Program {
@@ -125,7 +126,17 @@ async fn who_waits_is_told_when_it_is_free() {
     let late = ran(dlock(&url, &["wait", "-w", "100ms", "k"])).await;
     assert_eq!(code(&late), 75, "{}", stderr(&late));
     let mut waiter = Program::start(dlock(&url, &["wait", "k"]));
-    assert_eq!(waiter.process.ended(), None);
+    let pid = waiter.process.id().to_string();
+    let show = async || stdout(&ran(dlock(&url, &["show", "k"])).await);
+    until("the queue is shown", show, |shown| {
+        let [_, holder, _, _, place] = shown.lines().collect::<Vec<_>>()[..] else {
+            return false;
+        };
+        holder.contains("dlock") && place.starts_with("1 ") && place.contains(&pid)
+    })
+    .await;
+    let json = stdout(&ran(dlock(&url, &["show", "k", "-o", "json"])).await);
+    assert!(json.contains(&format!("\"pid\": {pid}")), "{json}");
     holder.process.terminate();
     assert_eq!(code(&waiter.end().await), 0);
     assert_eq!(code(&holder.end().await), 143);
