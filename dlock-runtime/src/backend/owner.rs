@@ -59,22 +59,21 @@ impl Owner {
 
     /// A new owner of a manager, which asks now; or why there is none.
     pub(crate) fn draw(origin: Origin) -> Result<Self, BackendError> {
-        #[cfg(feature = "simulation")]
-        if let Some(process) = crate::simulation::running() {
-            return Ok(Self::of(&*process));
-        }
-        let owner = OWNERS.next().map_err(refused)?;
-        Ok(owner.signed(Some(Signature::now(origin))))
+        Self::draw_signed(|| Some(Signature::now(origin)))
     }
 
     /// A new owner of the same manager, which asks for what this one has asked for.
     pub(crate) fn draw_again(self) -> Result<Self, BackendError> {
+        Self::draw_signed(|| self.signature)
+    }
+
+    fn draw_signed(signature: impl Fn() -> Option<Signature>) -> Result<Self, BackendError> {
         #[cfg(feature = "simulation")]
         if let Some(process) = crate::simulation::running() {
             return Ok(Self::of(&*process));
         }
         let owner = OWNERS.next().map_err(refused)?;
-        Ok(owner.signed(self.signature))
+        Ok(owner.signed(signature()))
     }
 
     /// One of whom nothing else is known.
