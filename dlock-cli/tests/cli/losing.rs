@@ -96,7 +96,11 @@ async fn a_command_is_told_before_the_lock_is_lost() {
         }
         let ended = tool.end().await;
         assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
-        assert!(stderr(&ended).contains("dlock: the l"), "{}", stderr(&ended));
+        assert!(
+            stderr(&ended).contains("dlock: the l"),
+            "{}",
+            stderr(&ended)
+        );
     }
 }
 
