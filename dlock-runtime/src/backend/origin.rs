@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const LONGEST_NAME: usize = 63;
 
 /// The longest text of a [`Signature`].
-#[cfg(any(feature = "redis", feature = "etcd", feature = "memcached"))]
+#[cfg(feature = "redis")]
 pub(crate) const LONGEST_SIGNATURE: usize = LONGEST_NAME + 1 + 10 + 1 + LONGEST_NAME + 1 + 20;
 
 /// The manager that asks: `<host>,<process>,<label>`.

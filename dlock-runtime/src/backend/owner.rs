@@ -37,7 +37,7 @@ pub struct Owner {
 }
 
 /// The longest text of an owner.
-#[cfg(any(feature = "redis", feature = "etcd", feature = "memcached"))]
+#[cfg(feature = "redis")]
 pub(crate) const LONGEST_OWNER: usize = 16 + 1 + 16 + 1 + super::origin::LONGEST_SIGNATURE;
 
 static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
@@ -109,7 +109,7 @@ impl Owner {
     }
 
     /// The owner that is displayed so, without what is said of it.
-    #[cfg(feature = "servers")]
+    #[cfg(any(feature = "servers", feature = "sqlx"))]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (numbers, signature) = match text.split_once('@') {
             Some((numbers, signature)) => (numbers, Some(signature)),
@@ -124,6 +124,7 @@ impl Owner {
         ))
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn signature(self) -> Option<Signature> {
         self.signature
     }

@@ -36,6 +36,13 @@ impl<R> Meaning<R> {
     }
 
     /// Somebody has to give the user a right.
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
     pub(super) fn denied(advice: &'static str) -> Self
     where
         R: Default,
