@@ -29,6 +29,9 @@ pub(crate) trait Database: Kind {
     const DENIED: &'static str;
     /// Makes its tables those of the version before.
     const DOWNGRADE: &'static str;
+    /// And one of them that of this version again.
+    const UPGRADED_HALF: &'static str =
+        "ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0";
 
     /// What a server that makes strict tokens is started with.
     const WITH_A_LOG: &'static [&'static str];

@@ -80,6 +80,8 @@ pub(crate) async fn tables_of_the_version_before_are_upgraded<D: Database>() {
                        owner = '0123456789abcdef.2', expires_at = 4102444800000 \
                        WHERE name = 'old' AND owner = ''";
     server.run(&database, takes).await;
+    // Of one that was killed in between.
+    server.run(&database, D::UPGRADED_HALF).await;
     let all = tokio::join!(connect(&create), connect(&create), connect(&create));
     let [manager, other, _] = [all.0, all.1, all.2].map(|manager| manager.expect("the tables"));
     is_busy(manager.lock("old").try_acquire().await);

@@ -1,6 +1,7 @@
 //! What somebody else has put where dlock's keys belong: of any type, of any size. It is
 //! told by the name of its key, and stays as it was.
 
+use dlock::{Config, LockError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -213,4 +214,48 @@ async fn readers_that_are_none_are_told_by_the_name_of_their_key() {
         let listed = within(HANG, manager.list("")).await;
         assert!(listed.expect("our own server").is_empty());
     }
+}
+
+/// However it looks, and however long it is, the server has read it at once.
+#[tokio::test]
+async fn a_long_value_of_somebody_else_stops_nobody() {
+    let server = RedisServer::start().await;
+    let manager = connect(Config::from_url(&server.url()).expect("a valid URL")).await;
+    let signed = "w:1.1@host,1,shop,";
+    for (start, letter, end) in [
+        ("w:1.", "1", "!"),
+        (signed, "1", "!"),
+        ("w:1.1@", "a,", "!"),
+        ("w:1.1/", "1/", "!"),
+        ("w:1.1;", "1", "?+"),
+        ("r:1.1@", "1", "/"),
+        ("w:dead.beef", "", "xyz"),
+        ("w:1.1", "", "-anything"),
+        ("d:1.1", "", ";5x"),
+    ] {
+        let value = start.to_owned() + &letter.repeat(100_000) + end;
+        server
+            .command::<()>(&["SET", &lock_name("key"), &value])
+            .await;
+        let asked = within(HANG, manager.lock("key").try_acquire()).await;
+        let error = asked.map(drop).expect_err(start);
+        let short: String = value.chars().take(30).collect();
+        assert!(!matches!(error, LockError::Busy { .. }), "{short}: {error}");
+        assert!(error.to_string().contains("dlock did not write"), "{error}");
+    }
+}
+
+/// A list shows how many wait, and not each of them.
+#[tokio::test]
+async fn a_list_does_not_show_who_waits() {
+    let server = RedisServer::start().await;
+    let manager = connect(Config::from_url(&server.url()).expect("a valid URL")).await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let other = connect(Config::from_url(&server.url()).expect("a valid URL")).await;
+    let waiting = tokio::spawn(other.lock("key").run(async {}));
+    crate::support::locks::queued(&manager, "key", 1).await;
+    let listed = manager.list("").await.expect("list");
+    assert_eq!((listed[0].waiters, listed[0].queue.len()), (1, 0));
+    guard.release().await.expect("the release");
+    crate::support::locks::served(waiting).await;
 }

@@ -161,7 +161,8 @@ impl LockManager {
     }
 
     /// Asks the store, as a readiness probe may do every few seconds: whether it answers, and
-    /// lets this user look at locks. One round trip; nothing is taken or changed.
+    /// lets this user look at locks. One round trip; nothing is taken or changed. In a
+    /// cluster of Redis, one node is asked.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -179,7 +180,7 @@ impl LockManager {
     /// [`inspect`](Self::inspect) says.
     pub async fn ping(&self) -> Result<(), LockError> {
         // Any key will do: the answer is not looked at.
-        let key = namespaced(&self.inner.settings.namespace, &Arc::from("ping"));
+        let key = namespaced(&self.inner.settings.namespace, &Arc::from("dlock-ping"));
         match self.inner.leases.backend.inspect(&key).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.inner.store_failed("ping".to_owned(), error).await),

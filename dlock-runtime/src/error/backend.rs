@@ -84,6 +84,11 @@ impl BackendError {
         self
     }
 
+    #[cfg(feature = "sqlx")]
+    pub(crate) fn is_denied(&self) -> bool {
+        self.denied
+    }
+
     /// Keeps the cause.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {

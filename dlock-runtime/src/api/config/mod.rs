@@ -322,7 +322,14 @@ impl fmt::Debug for Config {
                 "namespace",
                 &format_args!("{}", Shown(&self.settings.namespace)),
             )
-            .field("label", &self.settings.label)
+            .field(
+                "label",
+                &self
+                    .settings
+                    .label
+                    .as_deref()
+                    .filter(|label| is_name(label)),
+            )
             .field("ttl", &self.settings.ttl)
             .field("patience", &self.settings.patience)
             .field("handoff", &self.settings.handoff)

@@ -9,6 +9,7 @@ use super::redisson;
 use super::scripts::{self, ALIVE_FOR, Script};
 use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
+use crate::backend::owner::LONGEST_OWNER;
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
@@ -18,7 +19,7 @@ use crate::token::TOKENS_PER_GRANT;
 /// for longer than the ttl, and then the lease has ended for its owner too.
 pub(super) fn take(space: &Keyspace, request: &Request) -> Cmd {
     let Request { key, owner, .. } = request;
-    let mut set = Cmd::with_capacity(6, 64 + key.len());
+    let mut set = Cmd::with_capacity(6, 64 + LONGEST_OWNER + key.len());
     set.arg("SET")
         .arg(space.lock(key))
         .arg(WriterValue(*owner))

@@ -13,18 +13,20 @@ use super::names::{Keyspace, Part};
 use super::redisson;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::{LockValue, UNCLAIMED, done_by};
-use crate::backend::{HolderInfo, LockInfo, Mode, SHOWN_WAITERS, WaiterInfo};
+use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
 
 impl RedisStore {
+    /// And at so many of those who wait.
     pub(super) async fn look_at(
         &self,
         key: &str,
+        waiters: usize,
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failure> {
-        match self.what_is_at(key, SHOWN_WAITERS, deadline).await? {
+        match self.what_is_at(key, waiters, deadline).await? {
             (Ok(lock), _) => Ok(lock),
             (Err(value), from) => {
                 let foreign = self.foreign(&from, key, value, deadline).await;

@@ -130,7 +130,7 @@ impl RedisStore {
             let waits = waiters.iter().any(|waiter| most(waiter).is_some());
             (is_due && waits && holder.mode.is_shared()).then_some(async move {
                 // Who fails to find out asks, which tells why.
-                let found = self.look_at(&key.key, deadline).await.ok().flatten();
+                let found = self.look_at(&key.key, 0, deadline).await.ok().flatten();
                 let holders = found.map(|lock| lock.holders).unwrap_or_default();
                 let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
                 key.seen.room_at = ends.map(|ends| now + ends);

@@ -28,7 +28,7 @@ use super::topology::{self, Subscriptions, Topology};
 use super::values::{Process, done_by, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request,
-    TokenTier,
+    SHOWN_WAITERS, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -505,7 +505,7 @@ impl Store for RedisStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        self.look_at(key, deadline).await
+        self.look_at(key, SHOWN_WAITERS, deadline).await
     }
 
     async fn list(

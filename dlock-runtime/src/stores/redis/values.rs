@@ -88,16 +88,20 @@ impl ToRedisArgs for WriterValue {
         // Without the zeros in front.
         value.push(&hex(sequence)[(sequence | 1).leading_zeros() as usize / 4..]);
         if let Some(Signature { origin, asked_ms }) = self.0.signature() {
-            let asked_ms: [u8; MOST_DIGITS] = std::array::from_fn(|place| {
-                let power = 10_u64.pow((MOST_DIGITS - 1 - place) as u32);
-                b'0' + (asked_ms / power % 10) as u8
-            });
-            let zeros = asked_ms.iter().take(MOST_DIGITS - 1);
-            let zeros = zeros.take_while(|digit| **digit == b'0').count();
+            let (mut digits, mut rest, mut first) =
+                ([b'0'; MOST_DIGITS], asked_ms, MOST_DIGITS - 1);
+            for place in (0..MOST_DIGITS).rev() {
+                digits[place] = b'0' + (rest % 10) as u8;
+                first = place;
+                rest /= 10;
+                if rest == 0 {
+                    break;
+                }
+            }
             value.push(b"@");
             value.push(origin.text().as_bytes());
             value.push(b",");
-            value.push(&asked_ms[zeros..]);
+            value.push(&digits[first..]);
         }
         out.write_arg(value.written());
     }

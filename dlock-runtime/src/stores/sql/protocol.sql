@@ -472,11 +472,19 @@ TEXT
 --- owner
 TEXT
 
---- upgrade
--- Makes the tables of the version before those of this one. Processes of both work with
--- them side by side.
-ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE dlock_lock ADD COLUMN since BIGINT NOT NULL DEFAULT 0
+--- upgrade_readers
+-- With the other makes the tables of the version before those of this one. Processes of
+-- both work with them side by side. Each is about a table of its own, so that it waits for
+-- nobody who waits for it, and may be done already: by another process, or by one that was
+-- killed in between.
+{change}; ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0; {changed}
+
+--- upgrade_locks
+{change}; ALTER TABLE dlock_lock ADD COLUMN since BIGINT NOT NULL DEFAULT 0; {changed}
+
+--- change
+
+--- changed
 
 --- letter
 TEXT

@@ -27,7 +27,8 @@
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `remove_mark` | makes free what has been done: one row if it had been |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
-//! | `upgrade_tables` | makes that of what the version before had, or fails |
+//! | `upgrade_readers`, `upgrade_locks` | make that of what the version before had, or fail |
+//! | `change`, `changed` | what stands around that |
 //!
 //! What is in square brackets is a list, with an item for each of the requests that
 //! go together, in the order of their keys: two transactions that lock the same rows

@@ -17,7 +17,8 @@ use super::script::{ALIVE, Args, patience};
 use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
 use crate::backend::{
-    BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
+    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Renewed, Request, Servers,
+    TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::limits;
@@ -80,13 +81,18 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
         let check = || tables.run("check", Args::default(), durability::COLUMNS, deadline);
         let mut answer = check().await;
-        if answer.is_err() && tables.config.create_tables {
-            // They may be those of the version before; another process may do it as well.
-            let upgraded = tables.run("upgrade_tables", Args::default(), 0, deadline);
-            let upgraded = upgraded.await;
-            answer = check()
-                .await
-                .map_err(|failure| upgraded.err().unwrap_or(failure));
+        if tables.config.create_tables && answer.as_ref().is_err_and(are_of_another_version) {
+            for script in ["upgrade_readers", "upgrade_locks"] {
+                let upgraded = tables.run(script, Args::default(), 0, deadline).await;
+                // What is done already fails, and the next look tells.
+                upgraded
+                    .map(drop)
+                    .or_else(|failure| match is_denied(&failure) {
+                        true => Err(failure),
+                        false => Ok(()),
+                    })?;
+            }
+            answer = check().await;
         }
         let read = tables.durability.read(&answer?.rows, &tables.endpoint);
         read.map_err(Failure::refused)?;
@@ -339,6 +345,17 @@ impl<D: Notifies> Store for SqlStore<D> {
         let answer = answer.await?;
         Ok(Some(inspect::read(&answer.rows)))
     }
+}
+
+/// Or there are none, or others have their names.
+fn are_of_another_version(failure: &Failure) -> bool {
+    let is_config = |error: &BackendError| error.kind() == BackendErrorKind::Config;
+    matches!(&failure.cause, Cause::Error(error) if is_config(error)) && !is_denied(failure)
+}
+
+/// The user has not the right to it.
+fn is_denied(failure: &Failure) -> bool {
+    matches!(&failure.cause, Cause::Error(error) if error.is_denied())
 }
 
 fn freed(was_held: bool) -> Freed {

@@ -437,15 +437,20 @@ impl ZooKeeperStore {
             true => SHOWN_WAITERS.min(waiters.len()),
             false => 0,
         };
-        let members: Vec<_> = holders.iter().chain(&waiters[..shown]).collect();
-        let mut askers = self.askers(session, &folder, &members, deadline).await?;
-        let places = askers.split_off(holders.len());
-        let holders = holders.iter().zip(&askers).map(|(member, asker)| {
+        // Not all of very many readers: the server refuses a question that is too long.
+        let of_holders = holders.len().min(SHOWN_WAITERS);
+        let members = holders[..of_holders].iter().chain(&waiters[..shown]);
+        let members: Vec<_> = members.collect();
+        let askers = self.askers(session, &folder, &members, deadline).await?;
+        let asker = |index: usize| askers.get(index).map_or("", String::as_str);
+        let holders = holders.iter().enumerate().map(|(index, member)| {
+            let said = if index < of_holders { asker(index) } else { "" };
             // Those of others are of any text.
-            HolderInfo::new(Shown(&member.name).to_string(), None).of_process(asker)
+            HolderInfo::new(Shown(&member.name).to_string(), None).of_process(said)
         });
-        let queue = waiters.iter().zip(&places).map(|(member, asker)| {
-            WaiterInfo::new(Shown(&member.name).to_string(), member.mode).of_process(asker)
+        let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
+            let name = Shown(&member.name).to_string();
+            WaiterInfo::new(name, member.mode).of_process(asker(of_holders + index))
         });
         let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
         Ok(Some(lock.with_queue(queue.collect())))

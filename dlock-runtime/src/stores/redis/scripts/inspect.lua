@@ -27,5 +27,5 @@ if ARGV[1] == '1' then
   local listeners = redis.pcall('PUBSUB', IN_SLOT and 'SHARDNUMSUB' or 'NUMSUB', WAKE .. lock)
   waiters = listeners[2] or 0
 end
-local places = redis.pcall('LRANGE', queue, 0, ARGV[2] - 1)
+local places = ARGV[2] == '0' and {} or redis.pcall('LRANGE', queue, 0, ARGV[2] - 1)
 return { value, redis.call('PTTL', lock), waiters, found, places }

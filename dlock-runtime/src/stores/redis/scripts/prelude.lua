@@ -54,8 +54,16 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- An owner, as a pattern.
-local OWNER = '(%x+%.%x+@?[%w._,-]*/?%d*)'
+-- What may be an owner, up to what stands behind it, as a pattern. No two parts of any
+-- pattern here match the same letters: with a long value of somebody else's the server
+-- would try all ways to share those out, and answer nobody meanwhile.
+local OWNER = '([^:;+?]+)'
+
+local function is_owner(text)
+  local bare = string.match(text, '^([^/]+)/%d+$') or text
+  return string.match(bare, '^%x+%.%x+$')
+    or string.match(bare, '^%x+%.%x+@[%w._-]+,%d+,[%w._-]+,%d+$')
+end
 
 -- Whether there is room for one more beside those who share the lock.
 local function has_room(owner)
@@ -107,8 +115,11 @@ local function state()
   if not value then
     return 'free'
   end
-  local mode, owner, since, mark = string.match(value, '^([rwd]):' .. OWNER .. '(;?%d*)([+?]?)$')
-  if mode == 'w' then
+  local mode, owner, behind = string.match(value, '^([rwd]):' .. OWNER .. '(.*)$')
+  local since, mark = string.match(behind or '', '^(;?%d*)([+?]?)$')
+  if not mark or not owner or not is_owner(owner) then
+    return 'foreign'
+  elseif mode == 'w' then
     return 'write', owner, mark, since
   elseif mode == 'd' then
     return 'done', owner
@@ -245,7 +256,7 @@ local function advance(held, here)
     local mode, owner, ttl, process =
       string.match(entry, '^([rw]):' .. OWNER .. ':(%d+):(.+)$')
     local caller = entry == here
-    if mode and (caller or is_alive(process)) then
+    if mode and is_owner(owner) and (caller or is_alive(process)) then
       ttl = tonumber(ttl)
       if shared and (mode == 'w' or not has_room(owner)) then
         put_back(entry, ttl)

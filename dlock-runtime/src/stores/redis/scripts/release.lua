@@ -29,7 +29,7 @@ local function tell_all()
   redis.call('DEL', queue)
 end
 
-local owner = string.match(ARGV[1], OWNER)
+local owner = string.match(ARGV[1], '^w:(.*)$') or ARGV[1]
 local had, held, holder = take_back(owner)
 local queued = ARGV[2] and redis.call('LREM', queue, 1, ARGV[2]) == 1
 if had and ARGV[3] then

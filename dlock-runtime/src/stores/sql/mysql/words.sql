@@ -120,16 +120,19 @@ CAST(CONV(SUBSTRING_INDEX(owner, '/', -1), 10, 10) AS UNSIGNED)
 --- create_tables
 {schema}
 
---- upgrade_tables
-SET lock_wait_timeout = $seconds; {upgrade}
-
---- upgrade
--- The last of them says that all are done.
+--- upgrade_readers
+{change};
 ALTER TABLE dlock_queue MODIFY owner VARBINARY(255) NOT NULL;
 ALTER TABLE dlock_reader MODIFY owner VARBINARY(255) NOT NULL,
-    ADD COLUMN since BIGINT NOT NULL DEFAULT 0;
+    ADD COLUMN since BIGINT NOT NULL DEFAULT 0
+
+--- upgrade_locks
+{change};
 ALTER TABLE dlock_lock MODIFY owner VARBINARY(255) NOT NULL,
     ADD COLUMN since BIGINT NOT NULL DEFAULT 0
+
+--- change
+SET lock_wait_timeout = $seconds
 
 --- name
 -- Compared byte by byte.

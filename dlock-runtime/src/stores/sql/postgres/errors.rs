@@ -29,8 +29,6 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     Some(match &*code {
         "42P01" => Meaning::config(TABLES),
         "42703" | "42804" | "42883" | "42P10" => Meaning::config(UPGRADE),
-        // A column that is there: another process has upgraded the tables.
-        "42701" => Meaning::unavailable(Again, "see its log"),
         "42501" => Meaning::denied(GRANTS),
         "28P01" | "28000" => {
             Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")

@@ -112,9 +112,11 @@ COALESCE(CAST(substring(owner FROM E'/(\\d+)') AS BIGINT), 0)
 -- `IF NOT EXISTS` fails for one of two who do it at the same time.
 BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
 
---- upgrade_tables
--- Together, or not at all.
-{begin_here}; {upgrade}; COMMIT
+--- change
+{begin_here}
+
+--- changed
+COMMIT
 
 --- name
 TEXT COLLATE "C"

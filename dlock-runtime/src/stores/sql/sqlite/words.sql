@@ -51,8 +51,5 @@ CAST(substr(owner, instr(owner, '/') + 1) AS INTEGER)
 --- create_tables
 BEGIN IMMEDIATE; {schema}; COMMIT
 
---- upgrade_tables
-BEGIN IMMEDIATE; {upgrade}; COMMIT
-
 --- table
 WITHOUT ROWID
