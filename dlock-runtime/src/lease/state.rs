@@ -221,6 +221,7 @@ impl Lease {
                 Phase::Released => return std::future::pending().await,
             }
             tokio::select! {
+                biased;
                 () = loss.cancelled() => return,
                 () = timer::sleep(left.saturating_sub(early)) => {}
             }
