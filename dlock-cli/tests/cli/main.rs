@@ -19,7 +19,9 @@ use support::wait::{eventually, until};
 
 /// The tool, with this store and nothing else of ours in its environment.
 fn dlock(url: &str, arguments: &[&str]) -> Command {
-    let mut tool = command(env!("CARGO_BIN_EXE_dlock"));
+    // Whoever runs the tests may have signals ignored, as `nohup` does.
+    let mut tool = command("env");
+    tool.args(["--default-signal", env!("CARGO_BIN_EXE_dlock")]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("DLOCK_") {
             tool.env_remove(name);

@@ -84,13 +84,13 @@ impl<D: Notifies> Store for SqlStore<D> {
         if tables.config.create_tables && answer.as_ref().is_err_and(are_of_another_version) {
             for script in ["upgrade_readers", "upgrade_locks"] {
                 let upgraded = tables.run(script, Args::default(), 0, deadline).await;
-                // What is done already fails, and the next look tells.
-                upgraded
-                    .map(drop)
-                    .or_else(|failure| match is_denied(&failure) {
-                        true => Err(failure),
-                        false => Ok(()),
-                    })?;
+                // What is done already fails, and the next look tells. Where another
+                // process is at it, there is another attempt.
+                if let Err(failure) = upgraded
+                    && !are_of_another_version(&failure)
+                {
+                    return Err(failure);
+                }
             }
             answer = check().await;
         }

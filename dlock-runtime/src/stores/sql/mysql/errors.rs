@@ -31,7 +31,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(match error.number() {
         1146 => Meaning::config(TABLES),
-        1054 | 1136 | 1364 | 1366 | 1406 => Meaning::config(UPGRADE),
+        1054 | 1060 | 1136 | 1364 | 1366 | 1406 => Meaning::config(UPGRADE),
         1142 | 1143 | 1370 => Meaning::denied(GRANTS),
         1044 | 1045 | 1698 => {
             Meaning::config("check the user and password in the URL, and its rights")

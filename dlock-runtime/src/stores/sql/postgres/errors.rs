@@ -28,7 +28,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let code = error.code()?;
     Some(match &*code {
         "42P01" => Meaning::config(TABLES),
-        "42703" | "42804" | "42883" | "42P10" => Meaning::config(UPGRADE),
+        "42701" | "42703" | "42804" | "42883" | "42P10" => Meaning::config(UPGRADE),
         "42501" => Meaning::denied(GRANTS),
         "28P01" | "28000" => {
             Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")
