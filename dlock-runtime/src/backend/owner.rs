@@ -109,7 +109,12 @@ impl Owner {
     }
 
     /// The owner that is displayed so, without what is said of it.
-    #[cfg(any(feature = "servers", feature = "sqlx"))]
+    #[cfg(any(
+        feature = "redis",
+        feature = "sqlx",
+        feature = "etcd",
+        feature = "memcached"
+    ))]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (numbers, signature) = match text.split_once('@') {
             Some((numbers, signature)) => (numbers, Some(signature)),
