@@ -47,7 +47,15 @@ pub fn root() -> PathBuf {
 }
 
 /// Where pages are: files, and folders with all that is in them.
-pub const PLACES: [&str; 5] = ["README.md", "CHANGELOG.md", "docs", "examples", "benches"];
+pub const PLACES: [&str; 7] = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs",
+    "examples",
+    "benches",
+];
 
 /// Every page, by path.
 pub fn pages() -> Vec<Page> {
