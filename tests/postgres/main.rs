@@ -18,6 +18,7 @@ mod durability;
 mod fencing;
 mod kind;
 mod messages;
+mod migrating;
 mod pooler;
 mod refusals;
 mod transactions;

@@ -7,6 +7,7 @@ use dlock::backend::memory::Memory;
 use dlock::{Config, LockManager};
 
 pub mod axum;
+pub mod migrating;
 pub mod operations;
 pub mod permits;
 pub mod readme;

@@ -4,6 +4,7 @@ mod fencing;
 #[allow(dead_code, reason = "the build script and other tests use the rest")]
 #[path = "../../markdown.rs"]
 mod markdown;
+mod migrating;
 mod operations;
 #[path = "../../../support/mod.rs"]
 mod support;
