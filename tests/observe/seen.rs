@@ -13,6 +13,7 @@ mod stores;
 #[path = "../support/mod.rs"]
 mod support;
 mod unclaimed;
+mod zeros;
 
 use std::time::Duration;
 

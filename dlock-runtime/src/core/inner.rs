@@ -121,11 +121,7 @@ impl Inner {
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {
-        Labels {
-            template: options.template,
-            store: self.at_start.name,
-            mode: options.mode,
-        }
+        Labels::of_call(options.template, self.at_start.name, options.mode)
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -3,17 +3,60 @@
 //! for one thread only. What went up in one goes down in the same: a gauge is
 //! kept as long as what it counts.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ptr;
 use std::time::Duration;
 
 use metrics::{
     Gauge, Label, SharedString, Unit, counter, describe_counter, describe_gauge,
-    describe_histogram, gauge, histogram,
+    describe_histogram, gauge, histogram, with_recorder,
 };
 
 use super::{
     ACQUISITIONS, HANDOVERS, HELD, HOLD_SECONDS, LOSSES, Labels, RENEWALS, STORE_ERRORS,
     WAIT_SECONDS, WAITING,
 };
+
+/// Every counter, with all values of the labels of its own.
+const COUNTERS: [(&str, &[(&str, &[&str])]); 5] = [
+    (
+        ACQUISITIONS,
+        &[
+            (MODE, &["read", "write", "permits"]),
+            (
+                "outcome",
+                &[
+                    "granted",
+                    "reentered",
+                    "busy",
+                    "done",
+                    "timeout",
+                    "unavailable",
+                    "cancelled",
+                    "would_deadlock",
+                    "shut_down",
+                    "invalid",
+                ],
+            ),
+        ],
+    ),
+    (HANDOVERS, &[]),
+    (RENEWALS, &[("outcome", &["renewed", "failed", "gone"])]),
+    (
+        LOSSES,
+        &[("reason", &["gone", "overran", "max_hold", "expired"])],
+    ),
+    (
+        STORE_ERRORS,
+        &[
+            ("operation", &["acquire", "renew", "release"]),
+            ("kind", &["unavailable", "config", "unsupported"]),
+        ],
+    ),
+];
+
+const MODE: &str = "mode";
 
 /// Tells the recorder what the numbers are.
 pub(crate) fn describe() {
@@ -53,9 +96,86 @@ pub(crate) fn describe() {
     }
 }
 
+thread_local! {
+    /// What this thread has begun at zero. One for all threads would be a lock that every
+    /// call takes; and to begin twice changes nothing.
+    static BEGUN: RefCell<Begun> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Begun {
+    /// The address of the recorder that was told. Another one begins anew: one that was
+    /// installed late, or for this thread only.
+    recorder: usize,
+    kinds: HashSet<Kind>,
+}
+
+/// Template, by where it is and how long, store and mode: all three are part of the
+/// program, and what that has twice is begun twice.
+type Kind = [usize; 4];
+
+/// Every counter that a call of this kind may count in is there, at zero if it is new.
+/// After the first call of a thread, that is one look into a set.
+pub(super) fn begin_at_zero(labels: Labels) {
+    let Labels {
+        template,
+        store,
+        mode,
+    } = labels;
+    let recorder = with_recorder(|recorder| ptr::from_ref(recorder).cast::<()>().addr());
+    let [at, of, by] = [template, store, mode.name()].map(|text| text.as_ptr().addr());
+    let kind = [at, template.len(), of, by];
+    let is_new = BEGUN.try_with(|begun| {
+        let mut begun = begun.borrow_mut();
+        if begun.recorder != recorder {
+            begun.recorder = recorder;
+            begun.kinds.clear();
+        }
+        begun.kinds.insert(kind)
+    });
+    // A thread that is at its end has begun what it needs, or nobody has: then a
+    // counter begins with what it counts, as it would otherwise.
+    if is_new == Ok(true) {
+        all_at_zero(labels);
+    }
+}
+
+fn all_at_zero(labels: Labels) {
+    for (name, own) in COUNTERS {
+        // Every combination of the values of its labels.
+        let mut series = vec![Vec::new()];
+        for &(label, values) in own {
+            let mut values = values.to_vec();
+            values.retain(|&value| label != MODE || value == labels.mode.name());
+            let with = |series: &Vec<_>| {
+                let series = series.clone();
+                let one_more = move |value| [&series[..], &[(label, value)]].concat();
+                values.clone().into_iter().map(one_more)
+            };
+            series = series.iter().flat_map(with).collect();
+        }
+        for own in series {
+            counter!(name, all(labels, &own)).increment(0);
+        }
+    }
+}
+
+fn begins_at_zero(name: &str, own: &[(&str, &str)]) -> bool {
+    let is_listed = |labels: &[(&str, &[&str])]| {
+        let listed = |((label, values), own): (&(&str, &[&str]), &(&str, &str))| {
+            *label == own.0 && values.contains(&own.1)
+        };
+        labels.len() == own.len() && labels.iter().zip(own).all(listed)
+    };
+    COUNTERS
+        .iter()
+        .any(|(of, labels)| *of == name && is_listed(labels))
+}
+
 /// Counts one more in a counter, which has labels of its own beside those of every
 /// metric.
 pub(super) fn count(name: &'static str, labels: Labels, own: &[(&'static str, &'static str)]) {
+    debug_assert!(begins_at_zero(name, own), "{name} {own:?}");
     counter!(name, all(labels, own)).increment(1);
 }
 

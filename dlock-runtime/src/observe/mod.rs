@@ -56,6 +56,18 @@ pub(crate) struct SectionSpan {
 }
 
 impl Labels {
+    /// Those of a call, before anything of it is counted. Counters of the first call of
+    /// its kind begin at zero here, so that an increase from zero to one can be seen.
+    pub(crate) fn of_call(template: &'static str, store: &'static str, mode: Mode) -> Self {
+        let labels = Self {
+            template,
+            store,
+            mode,
+        };
+        metrics::begin_at_zero(labels);
+        labels
+    }
+
     /// A lock that is held, though it may be that nobody works under it yet.
     pub(crate) fn holding(self) -> Counted {
         Counted::one(HELD, self)
