@@ -1,6 +1,8 @@
 //! A service with jobs, messages and tenants.
 
 pub use std::future::Future;
+pub use std::sync::atomic::AtomicUsize;
+pub use std::sync::atomic::Ordering::Relaxed;
 
 pub use crate::usual::*;
 
@@ -58,3 +60,18 @@ pub async fn one_step(_: FencingToken) {
 
 /// What a leader does in the end.
 pub async fn put_down_the_tools() {}
+
+/// A page of a catalogue.
+pub struct Page(Box<dyn FnOnce() + Send>);
+
+impl Page {
+    /// One that does this when it is added.
+    pub fn new(added: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(added))
+    }
+}
+
+/// Blocks its thread for a while.
+pub fn add_to_index(page: Page) {
+    (page.0)();
+}
