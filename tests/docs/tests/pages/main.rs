@@ -4,6 +4,7 @@ mod commands;
 mod format;
 mod guarantees;
 mod links;
+mod manifests;
 #[allow(dead_code, reason = "the build script uses the rest")]
 #[path = "../../markdown.rs"]
 mod markdown;
@@ -36,8 +37,8 @@ fn blocks() -> impl Iterator<Item = (String, markdown::Block)> {
 /// A block that is not named would be checked by nobody.
 #[test]
 fn every_block_says_what_it_is() {
-    const KNOWN: [&str; 8] = [
-        "rust", "toml", "console", "sql", "lua", "http", "promql", "text",
+    const KNOWN: [&str; 9] = [
+        "rust", "toml", "yaml", "console", "sql", "lua", "http", "promql", "text",
     ];
     let mut wrong = Vec::new();
     for (place, block) in blocks() {
