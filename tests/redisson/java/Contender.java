@@ -32,6 +32,7 @@ public class Contender {
     /** A new one is set in the configuration, an old one when a lock is made. */
     private static Constructor<RedissonFairLock> withWait;
     private static long fairWait;
+    private static long watchDog;
 
     public static void main(String[] arguments) {
         try {
@@ -95,6 +96,7 @@ public class Contender {
         config.setThreads(4);
         config.setNettyThreads(4);
         config.setLockWatchdogTimeout(Long.parseLong(arguments[1]));
+        watchDog = TimeUnit.MILLISECONDS.toNanos(config.getLockWatchdogTimeout());
         fairWait = Long.parseLong(arguments[2]);
         try {
             Config.class.getMethod("setFairLockWaitTimeout", long.class).invoke(config, fairWait);
@@ -171,12 +173,16 @@ public class Contender {
         if (client.getBucket("stop").isExists()) {
             return false;
         }
+        long asked = System.nanoTime();
         lock.lock(lease, TimeUnit.MILLISECONDS);
         String before = counter.get();
         Thread.sleep(1);
         String after = Long.toString(Long.parseLong(before) + 1);
         if (counter.compareAndSet(before, after)) {
             client.getAtomicLong("worked").incrementAndGet();
+            if (System.nanoTime() - asked > watchDog && !lock.isHeldByCurrentThread()) {
+                client.getAtomicLong("late").incrementAndGet();
+            }
         } else if (lock.isHeldByCurrentThread()) {
             client.getAtomicLong("overlaps").incrementAndGet();
         }

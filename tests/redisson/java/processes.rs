@@ -1,6 +1,6 @@
 //! Processes in Java and Rust on one counter, some of them killed and some paused.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Commands as _;
 
@@ -59,6 +59,7 @@ async fn work(manager: &dlock::LockManager, key: &str) {
     let client = redis::Client::open(worker::setting("server")).expect("a URL");
     let mut server = client.get_connection().expect("a connection");
     while !server.exists::<_, bool>("stop").expect("an answer") {
+        let asked = Instant::now();
         let Ok(guard) = manager.lock(key).acquire().await else {
             // It was paused for longer than anybody waits for an answer.
             continue;
@@ -67,12 +68,15 @@ async fn work(manager: &dlock::LockManager, key: &str) {
         tokio::time::sleep(Duration::from_millis(1)).await;
         let mut add = redis::cmd("EVAL");
         add.arg(ADD).arg(1).arg("counter").arg(before);
-        let report = match add.query::<bool>(&mut server).expect("an answer") {
-            true => Some("worked"),
-            false => guard.is_held().then_some("overlaps here"),
-        };
-        if let Some(report) = report {
-            server.incr::<_, _, ()>(report, 1).expect("an answer");
+        let added = add.query::<bool>(&mut server).expect("an answer");
+        let mut report = |what| server.incr::<_, _, ()>(what, 1).expect("an answer");
+        if added {
+            report("worked");
+            if asked.elapsed() > TTL && !guard.is_held() {
+                report("late");
+            }
+        } else if guard.is_held() {
+            report("overlaps here");
         }
         // It may be lost by now.
         let _ = guard.release().await;
@@ -134,9 +138,15 @@ async fn add_up(recipe: &str, kind: &str) {
         let status = process.end().await;
         assert!(status.success(), "{status}");
     }
-    for seen in ["overlaps", "overlaps here"] {
-        assert_eq!(number(&server, seen).await, 0, "{seen}");
-    }
+    // Who was paused before it read the counter adds one when its lease has long ended, which
+    // only a token would show: whoever holds the lock then sees that once.
+    let late = number(&server, "late").await;
+    let there = number(&server, "overlaps").await;
+    let here = number(&server, "overlaps here").await;
+    assert!(
+        there + here <= late,
+        "{there} in Java, {here} here, {late} late"
+    );
     let (counter, worked) = (
         number(&server, "counter").await,
         number(&server, "worked").await,
