@@ -2,6 +2,7 @@
 
 mod client;
 mod database;
+mod listening;
 mod listing;
 mod polling;
 pub(crate) mod queue;

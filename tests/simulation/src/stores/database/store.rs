@@ -14,13 +14,12 @@ use tokio::sync::oneshot;
 
 use super::batches::{Gathering, Member, tell};
 use super::server::{ALIVE, Answer, Asked, Command, DatabaseServer, Took};
-use crate::network::{Connection, LATEST};
+use crate::network::{LATEST, Pushed};
 use crate::stores::client::{Client, Config, not_reached, silent, unknown};
+use crate::stores::listening::{flags, listen};
 use crate::stores::listing::{Listed, infos};
 use crate::world::Flag;
 
-/// The pause before a connection that listens is made again.
-const LISTENS_AGAIN: Duration = Duration::from_millis(100);
 /// Who is told looks as often.
 const LOOK: Duration = Duration::from_secs(1);
 /// Who is not: the first pause between two looks, and the longest.
@@ -151,39 +150,6 @@ async fn send_all(client: &Client<DatabaseServer>, events: &Events, gathering: &
     }
 }
 
-/// Hears what the server says, over a connection of its own.
-async fn listen(client: Arc<Client<DatabaseServer>>, events: Events, listens: Arc<Flag>) {
-    let Config { server, process } = &client.config;
-    loop {
-        process
-            .sleep(Connection::handshake(server, process.id))
-            .await;
-        let Some(connection) = Connection::open(server, process.id) else {
-            process.sleep(LISTENS_AGAIN).await;
-            continue;
-        };
-        let mut pushed = connection.listen();
-        listens.set(true);
-        // Until now nobody was told.
-        events.missed();
-        loop {
-            tokio::select! {
-                biased;
-                told = pushed.recv() => match told {
-                    Some(told) => {
-                        told.owner.inspect(|owner| events.wake(*owner, &told.key));
-                    }
-                    None => break,
-                },
-                () = connection.until_broken() => break,
-            }
-        }
-        connection.close();
-        listens.set(false);
-        process.sleep(LISTENS_AGAIN).await;
-    }
-}
-
 impl Store for Database {
     type Config = Config<DatabaseServer>;
     type Record = ();
@@ -203,11 +169,14 @@ impl Store for Database {
         let world = client.config.process.world();
         // Not every database has messages, or lets them through.
         if world.happens(500) {
-            context.spawn(listen(
-                Arc::clone(&client),
-                context.events.clone(),
-                Arc::clone(&listens),
-            ));
+            let events = context.events.clone();
+            let hears = move |told: &Pushed| {
+                if let Some(owner) = told.owner {
+                    events.wake(owner, &told.key);
+                }
+            };
+            let changes = flags(&listens, &context.events);
+            context.spawn(listen(Arc::clone(&client), changes, hears));
         }
         Self {
             client,

@@ -12,14 +12,12 @@ use dlock_runtime::store::{
 };
 
 use super::server::{Answer, Asked, CLAIM, Command, DEAD_AFTER, QueueServer};
-use crate::network::{Connection, LATEST};
+use crate::network::{Connection, LATEST, Pushed};
 use crate::stores::Config;
 use crate::stores::client::{Client, not_reached, silent};
+use crate::stores::listening::{flags, listen};
 use crate::stores::listing::{Listed, infos};
 use crate::world::Flag;
-
-/// The pause before a connection that listens is made again.
-const LISTENS_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Queue {
     client: Arc<Client<QueueServer>>,
@@ -66,41 +64,6 @@ impl Queue {
     }
 }
 
-/// Hears what the server says, over a connection of its own.
-async fn listen(client: Arc<Client<QueueServer>>, events: Events, listens: Arc<Flag>) {
-    let Config { server, process } = &client.config;
-    loop {
-        process
-            .sleep(Connection::handshake(server, process.id))
-            .await;
-        let Some(connection) = Connection::open(server, process.id) else {
-            process.sleep(LISTENS_AGAIN).await;
-            continue;
-        };
-        let mut pushed = connection.listen();
-        listens.set(true);
-        // Until now nobody was told.
-        events.missed();
-        loop {
-            tokio::select! {
-                biased;
-                told = pushed.recv() => match told {
-                    Some(told) => {
-                        if let Some(owner) = told.owner {
-                            events.granted(owner, &told.key, &owner.to_string());
-                        }
-                    }
-                    None => break,
-                },
-                () = connection.until_broken() => break,
-            }
-        }
-        connection.close();
-        listens.set(false);
-        process.sleep(LISTENS_AGAIN).await;
-    }
-}
-
 impl Store for Queue {
     type Config = Config<QueueServer>;
     type Record = ();
@@ -116,11 +79,14 @@ impl Store for Queue {
     fn open(config: Self::Config, context: Context) -> Self {
         let client = Arc::new(Client::new(config, &context, false));
         let listens = Arc::<Flag>::default();
-        context.spawn(listen(
-            Arc::clone(&client),
-            context.events.clone(),
-            Arc::clone(&listens),
-        ));
+        let events = context.events.clone();
+        let hears = move |told: &Pushed| {
+            if let Some(owner) = told.owner {
+                events.granted(owner, &told.key, &owner.to_string());
+            }
+        };
+        let changes = flags(&listens, &context.events);
+        context.spawn(listen(Arc::clone(&client), changes, hears));
         let world = client.config.process.world();
         let opens = match world.draw(|chance| chance.u8(..4)) {
             0 => Opening::Cheap,

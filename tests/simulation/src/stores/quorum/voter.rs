@@ -16,11 +16,9 @@ use dlock_runtime::store::{
 };
 
 use super::node::{Answer, Asked, Command, Node};
-use crate::network::{Connection, LATEST};
+use crate::network::{Connection, LATEST, Pushed};
 use crate::stores::client::{Client, Config, not_reached, silent, unknown};
-
-/// The pause before a connection that listens is made again.
-const LISTENS_AGAIN: Duration = Duration::from_millis(100);
+use crate::stores::listening::listen;
 
 type Sent = Arc<Connection<Node>>;
 
@@ -96,35 +94,6 @@ impl Voting {
             Some(LockInfo::new(key.to_string(), mode, holders.collect(), 0))
         });
         Ok(locks.collect())
-    }
-}
-
-/// Hears what the node says, over a connection of its own.
-async fn listen(client: Arc<Client<Node>>, events: Events, ear: Arc<Ear>) {
-    let Config { server, process } = &client.config;
-    loop {
-        let trip = Connection::handshake(server, process.id);
-        process.sleep(trip).await;
-        if let Some(connection) = Connection::open(server, process.id) {
-            let mut pushed = connection.listen();
-            set(&ear, Some(Arc::clone(&connection)));
-            // Nothing is listened to yet.
-            events.missed();
-            loop {
-                tokio::select! {
-                    biased;
-                    told = pushed.recv() => match told {
-                        Some(told) => events.freed(&told.key),
-                        None => break,
-                    },
-                    () = connection.until_broken() => break,
-                }
-            }
-            connection.close();
-            set(&ear, None);
-            events.missed();
-        }
-        process.sleep(LISTENS_AGAIN).await;
     }
 }
 
@@ -258,8 +227,15 @@ impl Store for Voting {
     fn open(config: Self::Config, context: Context) -> Self {
         let client = Arc::new(Client::new(config, &context, false));
         let ear = Arc::<Ear>::default();
+        let (ears, events) = (Arc::clone(&ear), context.events.clone());
+        let changes = move |connection: Option<&Sent>| {
+            set(&ears, connection.cloned());
+            // Nothing is listened to before, and nothing heard behind.
+            events.missed();
+        };
         let events = context.events.clone();
-        context.spawn(listen(Arc::clone(&client), events, Arc::clone(&ear)));
+        let hears = move |told: &Pushed| events.freed(&told.key);
+        context.spawn(listen(Arc::clone(&client), changes, hears));
         Self {
             client,
             events: context.events,
