@@ -6,7 +6,7 @@ use dlock::backend::TokenTier;
 use dlock::{Config, LockManager};
 
 use crate::lock_name;
-use crate::support::locks::{all_served, had, held};
+use crate::support::locks::{all_served, had, held, queued, served, shown};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::runtimes::one_worker;
 use crate::support::wait::{eventually, until};
@@ -266,6 +266,14 @@ async fn who_holds_a_lock_is_seen_by_redis_cli() {
     assert!(value.contains(&process), "{value}");
     let clients: String = server.command(&["CLIENT", "LIST"]).await;
     assert!(clients.contains(" name=orders "), "{clients}");
+    // Who had to wait for it was let in by the server, which says when.
+    assert!(shown(&manager, "key").await.holders[0].since.is_none());
+    let other = connect(&server).await;
+    let waiter = tokio::spawn(other.lock("key").acquire());
+    queued(&manager, "key", 1).await;
+    guard.release().await.expect("the release");
+    let guard = served(waiter).await;
+    assert!(shown(&manager, "key").await.holders[0].since.is_some());
     guard.release().await.expect("the release");
 }
 
