@@ -213,10 +213,10 @@ if [ -n "$all" ]; then
   start_redis
   step "Example on Redis" example_on_redis
   step "Lint without TLS" cargo clippy "${no_tls[@]}" --all-targets --quiet -- -D warnings
-  # Databases share most of their code, and each leaves another part of it unused.
-  for database in sqlite postgres mysql; do
-    step "Lint with $database alone" cargo clippy -p dlock-runtime --no-default-features \
-      --features "$database" --quiet -- -D warnings
+  # The stores share most of their code, and each leaves another part of it unused.
+  for store in sqlite postgres mysql etcd memcached redis zookeeper; do
+    step "Lint with $store alone" cargo clippy -p dlock-runtime --no-default-features \
+      --features "$store" --quiet -- -D warnings
   done
   step "Simulator" simulations 3000
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
