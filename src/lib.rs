@@ -367,6 +367,8 @@
 //! fencing for each kind of resource, testing, operations, and why it is built as
 //! it is.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
     Always, Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey,

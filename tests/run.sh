@@ -196,7 +196,7 @@ install_missing
 need_rust
 
 # Each set of features that users pick.
-minimal=(-p dlock -p dlock-runtime --no-default-features)
+minimal=(-p dlock-rs -p dlock-runtime --no-default-features)
 no_tls=("${minimal[@]}" --features redis)
 
 step "Planted bugs" ./tests/planted/run.sh --applies
@@ -208,6 +208,7 @@ if [ -n "$all" ]; then
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
   step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+  step "Packages" ./tests/packages.sh
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
   step "Example in memory" cargo run --quiet --example flash_sale
   start_redis

@@ -7,6 +7,8 @@
 //! - lease: renewal, local deadline, loss, and a release that always happens.
 //! - [`backend`]: the store's protocol and nothing else.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod api;
 pub mod backend;
 mod clock;

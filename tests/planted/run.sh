@@ -48,7 +48,7 @@ checks() {
   done
 }
 
-small=(cargo test -p dlock -p dlock-runtime --no-default-features)
+small=(cargo test -p dlock-rs -p dlock-runtime --no-default-features)
 whole=(cargo test --workspace --all-features)
 build() {
   case $* in

@@ -76,7 +76,7 @@ impl Form {
                 BackendErrorKind::Config,
                 format!(
                     "`{scheme}://` needs the cargo feature `tls`; turn it on: \
-                     dlock = {{ …, features = [\"tls\"] }}"
+                     dlock-rs = {{ …, features = [\"tls\"] }}"
                 ),
             ));
         }

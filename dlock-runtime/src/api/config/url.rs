@@ -124,7 +124,7 @@ fn refuse(scheme: &str, rest: &str) -> String {
         };
         return format!(
             "`{scheme}:` needs the cargo feature `{feature}`; turn it on: \
-             dlock = {{ …, features = [\"{feature}\"] }}{building}"
+             dlock-rs = {{ …, features = [\"{feature}\"] }}{building}"
         );
     }
     let known: Vec<_> = std::iter::once("memory:".to_owned())
