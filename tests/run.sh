@@ -3,7 +3,7 @@
 # that, as root or with sudo.
 #
 #   ./tests/run.sh
-#   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
+#   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, each set of
 #                           features that users pick, the examples, the simulator, and
 #                           services in Java that use Redisson
 #
@@ -207,6 +207,7 @@ if [ -n "$all" ]; then
   # Each of these builds once more what the tests have built.
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
+  step "Book" ./tests/book.sh
   step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
   step "Packages" ./tests/packages.sh
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast

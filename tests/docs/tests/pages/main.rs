@@ -1,5 +1,6 @@
 //! What of the pages can be checked besides their snippets.
 
+mod book;
 mod commands;
 mod format;
 mod guarantees;
