@@ -7,7 +7,7 @@ use crate::{blocks, metadata, none_wrong};
 #[test]
 fn every_toml_block_is_one_and_names_features_that_there_are() {
     let mut packages = metadata().packages.into_iter();
-    let dlock = packages.find(|package| package.name == "dlock");
+    let dlock = packages.find(|package| package.name == "dlock-rs");
     let features = &dlock.expect("our own package").features;
     let mut wrong = Vec::new();
     for (place, block) in blocks() {
@@ -28,7 +28,7 @@ fn every_toml_block_is_one_and_names_features_that_there_are() {
 
 fn features_of_dlock(table: &Table) -> impl Iterator<Item = &str> {
     let sections = ["dependencies", "dev-dependencies"];
-    let dlock = sections.map(|section| table.get(section)?.get("dlock")?.get("features"));
+    let dlock = sections.map(|section| table.get(section)?.get("dlock-rs")?.get("features"));
     let features = dlock.into_iter().flatten().filter_map(Value::as_array);
     features.flatten().filter_map(Value::as_str)
 }
