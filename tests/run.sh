@@ -4,8 +4,8 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, each set of
-#                           features that users pick, the examples, the simulator, and
-#                           services in Java that use Redisson
+#                           features that users pick, the examples, the simulator,
+#                           services in Java that use Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -51,7 +51,7 @@ needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server
   etcd:etcd-server etcdctl:etcd-client memcached:memcached pg_lsclusters:postgresql
   /usr/sbin/pgbouncer:pgbouncer mariadb-install-db:mariadb-server faketime:faketime javac:default-jdk-headless
   /usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/curator-recipes.jar:libcurator-recipes-java)
-[ -n "$all" ] && needed+=(mvn:maven)
+[ -n "$all" ] && needed+=(mvn:maven prometheus:prometheus)
 
 install_missing() {
   local pair missing=() root=()
@@ -184,6 +184,11 @@ redisson_in_java() {
     RUST_TEST_THREADS=3 cargo test --workspace --all-features --test redisson_java -- --ignored
 }
 
+# The alerts and the board, in a real Prometheus.
+alerts() {
+  RUST_TEST_THREADS=3 cargo test --workspace --all-features --test shop -- --ignored
+}
+
 # So many runs of the simulator, drawn anew each time. A seed that fails is named, with the
 # command that runs it again: so it is built as that builds it.
 simulations() {
@@ -204,6 +209,7 @@ step "Format" cargo fmt --all -- --check
 step "Tests" all_tests
 if [ -n "$all" ]; then
   step "Redisson in Java" redisson_in_java
+  step "Alerts in Prometheus" alerts
   # Each of these builds once more what the tests have built.
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings

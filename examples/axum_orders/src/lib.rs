@@ -12,6 +12,7 @@
 //! | `POST /orders/{id}/payment` | 200 when it is paid, by this request or before; 423 while another one pays; 503 while too many others are at the bank |
 //! | `DELETE /orders/{id}` | 200 and the pieces back on the shelf; 409 when it is paid |
 //! | `GET /books` | everything that the shop and its bank have written down |
+//! | `GET /metrics` | what Prometheus scrapes |
 //!
 //! The books never sell a piece twice, whatever dies or stalls: each write
 //! carries the fencing token. What takes no token, the bank, is protected as

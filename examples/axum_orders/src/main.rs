@@ -1,5 +1,7 @@
 //! The service: its command line, its start and its end.
 
+mod metrics;
+
 use std::error::Error;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -110,14 +112,16 @@ async fn told_to_stop() -> std::io::Result<()> {
 }
 
 async fn run(arguments: Arguments) -> Result<(), AnyError> {
+    let metrics = metrics::route()?;
     dlock::init(Config::from_url(&arguments.store)?).await?;
     let shop = Arc::new(open(&arguments).await?);
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
 
     let stop = CancellationToken::new();
-    let server = axum::serve(listener, router(Arc::clone(&shop)))
-        .with_graceful_shutdown(stop.clone().cancelled_owned());
+    let routes = router(Arc::clone(&shop)).merge(metrics);
+    let server =
+        axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     writeln!(std::io::stdout(), "listening on http://{address}")?;
     told_to_stop().await?;

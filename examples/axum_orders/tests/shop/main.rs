@@ -10,8 +10,10 @@ mod client;
 mod gate;
 mod hang_ups;
 mod processes;
+mod prometheus;
 mod rush;
 mod scene;
+mod service;
 
 /// Makes a test of each function for each store.
 macro_rules! on_each_store {

@@ -1,8 +1,6 @@
 //! The service as it is run: processes that share a store, of which one is
 //! killed, and which end as they should when they are told to.
 
-use std::fs::File;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
@@ -10,57 +8,11 @@ use serde_json::json;
 
 use crate::client::{Call, Pending, call};
 use crate::rush::Rush;
+use crate::service::Service;
 use crate::support::calm::unless_it_stands_still;
-use crate::support::dir::TempDir;
-use crate::support::process::{Process, command};
+use crate::support::process::command;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{eventually, until};
-
-/// A running copy of the service, killed on drop.
-struct Service {
-    process: Process,
-    address: SocketAddr,
-    _dir: TempDir,
-}
-
-impl Service {
-    async fn start(store: &str, stock: u64, bank_takes: &str) -> Self {
-        let dir = TempDir::default();
-        let printed = dir.path().join("printed");
-        let mut program = command(env!("CARGO_BIN_EXE_axum_orders"));
-        program
-            .args(["--listen", "127.0.0.1:0", "--bank-ms", bank_takes])
-            .args(["--stock", &stock.to_string()])
-            .env("DLOCK_URL", store)
-            .stdout(File::create(&printed).expect("a file"));
-        let mut process = Process::spawn(program).expect("the service");
-        let address = eventually("it listens", async || {
-            assert_eq!(process.ended(), None, "the service has ended");
-            let printed = std::fs::read_to_string(&printed).expect("the file");
-            let address = printed.strip_prefix("listening on http://")?;
-            address.strip_suffix('\n')?.parse().ok()
-        })
-        .await;
-        Self {
-            process,
-            address,
-            _dir: dir,
-        }
-    }
-
-    /// A blue mug.
-    async fn place(&self) -> u64 {
-        let sku = "blue-mug";
-        let placed = call(self.address, Call::Place { sku, quantity: 1 }).await;
-        let id = placed.expect("an answer").body["id"].as_u64();
-        id.expect("an id")
-    }
-
-    async fn ends_well(&mut self) {
-        let status = eventually("it has ended", async || self.process.ended()).await;
-        assert!(status.success(), "{status}");
-    }
-}
+use crate::support::wait::until;
 
 /// Not to be sold out before everybody has had a turn.
 const STOCK: u64 = 60;
