@@ -346,6 +346,9 @@
 //!
 //! - `redis` (default): the `redis://` store.
 //! - `tls` (default): encrypted connections, `rediss://`, with rustls.
+//! - `etcd`: the `etcd://` store. Building it takes `protoc`.
+//! - `zookeeper`: the `zookeeper://` store.
+//! - `postgres`, `mysql`, `sqlite`: the stores in databases.
 //! - `memcached`: the `memcached://` store.
 //! - `axum`: an axum handler may return a [`LockError`], whose page says with
 //!   which status.
