@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
-    Request, Servers, TokenTier,
+    Request, Servers, TokenTier, WaiterInfo,
 };
 pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
@@ -194,6 +194,21 @@ pub trait Store: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<bool, Failure>> + Send {
         let _ = (key, deadline, attempt);
         async { Err(Failure::refused(BackendError::remembers_nothing("this"))) }
+    }
+
+    /// Ends what somebody has, whoever that is, as [`inspect`](Self::inspect) has shown it: a
+    /// lease like a [`release`](Self::release) of its holder, or a place in the queue, whose
+    /// waiter is then refused as [taken out](BackendError::taken_out). Only that: it compares
+    /// the owner in the step that ends it. [`Freed::NotHeld`]: it has ended before.
+    fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Freed, Failure>> + Send {
+        let _ = (deadline, attempt);
+        let refused = broken.refused("this");
+        async { Err(refused) }
     }
 
     /// The error of an operation that nobody has answered for so long.
@@ -471,6 +486,34 @@ pub enum Ending {
     /// It was a vote for one who could not have a majority: nobody waits for its end,
     /// and to tell of it would only be the cause of the next election.
     Outvoted,
+}
+
+/// What is to be ended.
+#[derive(Clone, Debug)]
+pub struct Break {
+    /// The lock.
+    pub key: Arc<str>,
+    /// Whose lease or place.
+    pub whose: Whose,
+}
+
+/// Whose lease or place is to be ended, as it was shown.
+#[derive(Clone, Debug)]
+pub enum Whose {
+    /// The lease of one who has the lock.
+    Holder(HolderInfo),
+    /// The place of one who waits.
+    Waiter(WaiterInfo),
+}
+
+impl Break {
+    /// A store that cannot.
+    pub fn refused(&self, store: &str) -> Failure {
+        Failure::refused(match self.whose {
+            Whose::Holder(_) => BackendError::cannot_break(store),
+            Whose::Waiter(_) => BackendError::keeps_its_waiters(store),
+        })
+    }
 }
 
 /// The answer to a release.

@@ -42,6 +42,7 @@
 //! [`support`] has what the tests of one store need besides: a proxy that fails,
 //! futures that are dropped at a chosen poll, waiting for a condition.
 
+mod breaking;
 mod cost;
 mod drops;
 mod exclusion;
@@ -437,6 +438,20 @@ macro_rules! __themes {
                 a_block_past_max_hold_holds_up_no_other_lock
                 a_runtime_that_stands_still_has_its_lock
                 a_runtime_that_stands_still_tells_of_no_outage
+            }
+            start breaking {
+                a_break_lets_the_next_in_at_once
+                a_broken_holder_is_told
+                a_wrong_token_breaks_nothing
+                one_of_several_holders_is_broken
+                one_of_several_holders_is_broken_by_its_token
+                who_is_not_there_is_not_broken
+                what_was_done_is_not_broken
+                a_broken_process_queues_again
+                a_waiter_is_taken_out_and_the_others_keep_their_order
+                the_tasks_of_a_place_are_taken_out_together
+                who_waited_behind_one_that_is_taken_out_is_let_in
+                a_break_whose_answer_was_lost_breaks_nobody_else
             }
             start queues {
                 a_released_lock_wakes_its_waiter

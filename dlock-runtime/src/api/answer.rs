@@ -22,6 +22,11 @@ pub(super) fn answer(error: &LockError) -> Answer {
         LockError::Busy { .. } => (Status::LOCKED, None, r#"{"error":"lock_busy"}"#),
         // It need not be asked for again.
         LockError::Done { .. } => (Status::CONFLICT, None, r#"{"error":"lock_done"}"#),
+        LockError::TakenOut { .. } => (
+            Status::SERVICE_UNAVAILABLE,
+            None,
+            r#"{"error":"lock_taken_out"}"#,
+        ),
         // It was held for all of that time. To ask again sooner than after as
         // long is to wait in vain again.
         LockError::Timeout { waited, .. } => (

@@ -206,7 +206,11 @@ impl LockManager {
     }
 
     /// The one lock of a key.
-    fn single<'a>(&self, key: &'a LockKey, what_for: &str) -> Result<&'a Arc<str>, LockError> {
+    pub(super) fn single<'a>(
+        &self,
+        key: &'a LockKey,
+        what_for: &str,
+    ) -> Result<&'a Arc<str>, LockError> {
         let Inner {
             settings, at_start, ..
         } = &*self.inner;

@@ -5,6 +5,7 @@
 mod answer;
 #[cfg(feature = "axum")]
 mod axum;
+mod break_lock;
 mod config;
 mod global;
 mod guard;

@@ -104,6 +104,28 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::remembers_nothing(name))
     }
 
+    /// Ends the lease of a holder, whoever that is, as [`inspect`](Self::inspect) has shown
+    /// it, and lets the next waiter in like a release. The holder is compared by its
+    /// [`owner`](HolderInfo::owner) in the step that ends its lease, so that nobody who came
+    /// since is broken in its place. Whether it held the lock until then: after an outage, a
+    /// [`NotHeld`](Released::NotHeld) must not be the answer to the second of two commands of
+    /// which the first has done it. The default is for a store that cannot.
+    async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
+        let _ = (key, holder);
+        Err(BackendError::cannot_break(self.capabilities().name))
+    }
+
+    /// Takes a waiter out of the store's queue, as [`inspect`](Self::inspect) has shown it:
+    /// its request fails with [`BackendErrorKind::TakenOut`], and the others keep their
+    /// order. One that has been let in since is left alone. Else like
+    /// [`break_lock`](Self::break_lock).
+    ///
+    /// [`BackendErrorKind::TakenOut`]: crate::backend::BackendErrorKind::TakenOut
+    async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
+        let _ = (key, waiter);
+        Err(BackendError::keeps_its_waiters(self.capabilities().name))
+    }
+
     /// What the store knows of a lock; `None` if nobody holds it, and it is not
     /// remembered as done.
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError>;
@@ -463,6 +485,9 @@ pub struct HolderInfo {
     pub since: Option<SystemTime>,
     /// How long the lease lasts unless it is renewed, if the store says so.
     pub expires_in: Option<Duration>,
+    /// The fencing token of its grant, if the store keeps it. That of a call which took the
+    /// lock over from another one of the same process is up to 63 above.
+    pub token: Option<FencingToken>,
 }
 
 impl HolderInfo {
@@ -475,6 +500,7 @@ impl HolderInfo {
             since: None,
             owner,
             expires_in,
+            token: None,
         }
     }
 
@@ -482,6 +508,12 @@ impl HolderInfo {
     #[must_use]
     pub fn since(self, since: Option<SystemTime>) -> Self {
         Self { since, ..self }
+    }
+
+    /// One whose grant has this token.
+    #[must_use]
+    pub fn token(self, token: Option<FencingToken>) -> Self {
+        Self { token, ..self }
     }
 
     /// One whose process stands elsewhere than in its owner: in this text.

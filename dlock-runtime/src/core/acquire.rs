@@ -284,6 +284,7 @@ impl Taking<'_> {
             Ok(turn) => turn,
             Err(NotHad::Busy) => return Err(LockError::Busy { key: key.clone() }),
             Err(NotHad::Done) => return Err(LockError::Done { key: key.clone() }),
+            Err(NotHad::TakenOut) => return Err(LockError::TakenOut { key: key.clone() }),
             Err(NotHad::Store(error) | NotHad::TooLate(error)) => {
                 let subject = format!("lock `{}`", Shown(name));
                 return Err(manager.store_failed(subject, error).await);

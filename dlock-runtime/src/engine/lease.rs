@@ -8,7 +8,9 @@ use super::Running;
 use super::call::attempts;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
-use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, LeftBehind, Next, Store};
+use crate::store::{
+    Abandoned, Applied, Break, Cause, Due, Ending, Failure, LeftBehind, Next, Store,
+};
 
 /// So many ttls after its last extension, a lease that nobody gives back is
 /// forgotten.
@@ -180,6 +182,27 @@ impl<S: Store> Running<S> {
         attempts!(call, |deadline, attempt| self
             .store
             .forget(key, deadline, attempt))
+    }
+
+    /// Ends what another has, who is told of it by the store. As often as it is repeated, it
+    /// ends nothing else: no owner comes twice.
+    pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
+        let mut call = self.call();
+        let mut repeated = false;
+        let freed = loop {
+            let deadline = call.begin()?;
+            let breaking = self.store.break_off(broken, deadline, &mut call.attempt);
+            match breaking.await {
+                Ok(freed) => break freed,
+                Err(failure) => {
+                    repeated |= failure.applied != Applied::No;
+                    call.failed(failure).await?;
+                }
+            }
+        };
+        // Who waits here may not be told by the store.
+        self.events.waiters().wake_key(&broken.key);
+        Ok(freed.released(repeated))
     }
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

@@ -32,11 +32,11 @@ use self::time::Time;
 use crate::backend::losses::Losses;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
-    Released, Renewed, Request, Servers,
+    Released, Renewed, Request, Servers, WaiterInfo,
 };
 use crate::in_flight::InFlight;
 use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
-use crate::store::{Context, Late, LeftBehind, Scope, Store};
+use crate::store::{Break, Context, Late, LeftBehind, Scope, Store, Whose};
 
 /// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
 /// what must be, gives back what callers leave behind, and tells an outage from a
@@ -421,6 +421,18 @@ impl<D: Driven> Backend for D {
 
     async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         here_or_at_home!(self.engine().running()?, forget(key))
+    }
+
+    async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
+        let (key, whose) = (Arc::from(key), Whose::Holder(holder.clone()));
+        let broken = &Break { key, whose };
+        here_or_at_home!(self.engine().running()?, break_off(broken))
+    }
+
+    async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
+        let (key, whose) = (Arc::from(key), Whose::Waiter(waiter.clone()));
+        let broken = &Break { key, whose };
+        here_or_at_home!(self.engine().running()?, break_off(broken))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

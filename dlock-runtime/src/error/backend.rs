@@ -41,6 +41,8 @@ pub enum BackendErrorKind {
     /// Nobody gets the lock for now: its body was to run once, and the store remembers
     /// that it has been done.
     Done,
+    /// Somebody has taken the request out of the queue of the lock.
+    TakenOut,
 }
 
 impl BackendError {
@@ -56,6 +58,31 @@ impl BackendError {
         let message =
             "it has been done, and is remembered; wait, or `forget` it to have it run again";
         Self::new(BackendErrorKind::Done, message)
+    }
+
+    /// Somebody has taken the request out of the queue.
+    #[must_use]
+    pub fn taken_out() -> Self {
+        let message = "somebody has taken this request out of the queue; ask again if the lock is \
+                       still needed";
+        Self::new(BackendErrorKind::TakenOut, message)
+    }
+
+    /// The store ends the leases of nobody but its own holders.
+    pub(crate) fn cannot_break(store: &str) -> Self {
+        let message = format!(
+            "the {store} store cannot break a lock; end the process that holds it, or wait until \
+             its lease ends"
+        );
+        Self::new(BackendErrorKind::Unsupported, message)
+    }
+
+    /// The store takes nobody out of its queue.
+    pub(crate) fn keeps_its_waiters(store: &str) -> Self {
+        let message = format!(
+            "the {store} store cannot take a waiter out of its queue; end the process that waits"
+        );
+        Self::new(BackendErrorKind::Unsupported, message)
     }
 
     /// The store leaves no marks.

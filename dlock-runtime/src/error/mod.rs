@@ -13,7 +13,8 @@ use crate::token::FencingToken;
 /// Why a lock was not had, or is no longer held.
 ///
 /// Every variant says the key or setting, what happened and what to do. `Busy`
-/// and `Timeout` mean that somebody else has the lock; `Done` that nobody needs it; `Unavailable` that the
+/// and `Timeout` mean that somebody else has the lock; `Done` that nobody needs it; `TakenOut` that
+/// an operator let the caller wait no longer; `Unavailable` that the
 /// store did not answer; `Lost` that the body began but its lease ended.
 ///
 /// With feature `axum` it is a response.
@@ -38,6 +39,19 @@ pub enum LockError {
     #[non_exhaustive]
     Done {
         /// The key whose body has been done.
+        key: LockKey,
+    },
+
+    /// The caller waited for the lock, and an operator has taken it out of the queue
+    /// ([`LockManager::break_waiter`](crate::LockManager::break_waiter)). The others in its
+    /// process that waited in the same place are told the same.
+    #[error(
+        "lock `{key}`: an operator has taken this request out of the queue; ask again if the lock \
+         is still needed"
+    )]
+    #[non_exhaustive]
+    TakenOut {
+        /// The key that was waited for.
         key: LockKey,
     },
 
@@ -196,8 +210,9 @@ impl LockError {
                 reason,
                 source: error.into_cause(),
             },
-            // Who asks for a lock is told `Self::Done`, and nobody else hears of it.
-            BackendErrorKind::Unsupported | BackendErrorKind::Done => {
+            // Who asks for a lock is told `Self::Done` or `Self::TakenOut`, and nobody else
+            // hears of it.
+            BackendErrorKind::Unsupported | BackendErrorKind::Done | BackendErrorKind::TakenOut => {
                 Self::Unsupported { subject, reason }
             }
         }

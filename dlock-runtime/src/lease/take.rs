@@ -24,6 +24,8 @@ pub(crate) enum NotHad {
     Busy,
     /// What it protects has been done, and is remembered.
     Done,
+    /// Somebody has taken the request out of the queue.
+    TakenOut,
     /// Others would be told the same: as a rule, it is what the store says.
     Store(BackendError),
     /// The store has granted the lock, and whoever asked came too late for it.
@@ -35,6 +37,7 @@ impl From<BackendError> for NotHad {
     fn from(error: BackendError) -> Self {
         match error.kind() {
             BackendErrorKind::Done => Self::Done,
+            BackendErrorKind::TakenOut => Self::TakenOut,
             _ => Self::Store(error),
         }
     }

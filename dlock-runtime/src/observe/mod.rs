@@ -99,6 +99,7 @@ impl Labels {
             BackendErrorKind::Config => "config",
             BackendErrorKind::Unsupported => "unsupported",
             BackendErrorKind::Done => "done",
+            BackendErrorKind::TakenOut => "taken_out",
         };
         let own = [("operation", operation), ("kind", kind)];
         metrics::count(STORE_ERRORS, self, &own);
@@ -250,6 +251,7 @@ fn outcome(error: &LockError) -> &'static str {
     match error {
         LockError::Busy { .. } => "busy",
         LockError::Done { .. } => "done",
+        LockError::TakenOut { .. } => "taken_out",
         LockError::Timeout { .. } => "timeout",
         LockError::Unavailable { .. } => "unavailable",
         LockError::WouldDeadlock { .. } => "would_deadlock",

@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::store::{Failure, Next};
 
 /// How long the slower voters are waited for once a majority has answered.
-const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
+pub(super) const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// How long they are waited for at the start.
 const AT_THE_START: Duration = Duration::from_millis(500);
@@ -136,7 +136,7 @@ impl<V: Voter> Quorum<V> {
 
     /// What at least a majority of all has answered, and who else does so soon after it.
     /// Who has failed may be missing, or fails all.
-    async fn ask_most<'q, T, F>(
+    pub(super) async fn ask_most<'q, T, F>(
         &'q self,
         voters: VoterSet,
         deadline: Deadline,

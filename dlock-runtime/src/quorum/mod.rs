@@ -16,6 +16,7 @@
 //! - A voter that does not answer is left out until it does (`member`).
 
 mod ballot;
+mod break_votes;
 mod election;
 mod lease;
 mod look;

@@ -18,8 +18,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Context, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening, Store, Take,
-    Waited, Want,
+    Abandoned, Break, Context, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening,
+    Store, Take, Waited, Want, Whose,
 };
 
 /// A release reaches the voters one after the other: how long a waiter that was
@@ -176,6 +176,18 @@ impl<V: Voter> Store for Quorum<V> {
         match votes {
             Some(votes) => self.free(request, votes, deadline).await,
             None => Ok(Freed::NotHeld),
+        }
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        _: &mut Attempt<V::Attempt>,
+    ) -> Result<Freed, Failure> {
+        match broken.whose {
+            Whose::Holder(_) => self.break_votes(broken, deadline).await,
+            Whose::Waiter(_) => Err(broken.refused(self.name)),
         }
     }
 

@@ -13,16 +13,18 @@ use super::names::{LockName, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode, Owner, SHOWN_WAITERS, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::key::Shown;
+use crate::token::{FencingToken, of_transaction};
 
 /// So many leases are asked for at a time.
 const LEASES_AT_ONCE: usize = 100;
 
 /// A place in a queue.
-struct Place {
-    created: i64,
-    mode: Mode,
+pub(super) struct Place {
+    pub(super) key: String,
+    pub(super) created: i64,
+    pub(super) mode: Mode,
     /// Whose it is: what dlock writes into it; and of others, its name.
-    owner: String,
+    pub(super) owner: String,
     lease: i64,
 }
 
@@ -83,6 +85,11 @@ impl Listing {
         Ok(Self::of(members, &found.collect::<Vec<_>>()))
     }
 
+    /// The places of the only lock that was read, in their order.
+    pub(super) fn into_queue(self) -> Vec<Place> {
+        self.queues.into_values().next().unwrap_or_default()
+    }
+
     fn of(members: &Members, found: &[KeyValue]) -> Self {
         let (queues, marks) = (queues(members, found), marks(members, found));
         let held_by = queues.values().flat_map(|queue| holders(queue));
@@ -119,7 +126,8 @@ impl Listing {
     fn locks(&mut self) -> Vec<LockInfo> {
         let shown = |place: &Place| {
             let left = self.remaining.get(&place.lease).copied().flatten();
-            HolderInfo::new(place.owner.clone(), left)
+            let token = of_transaction(place.created).map(FencingToken::from);
+            HolderInfo::new(place.owner.clone(), left).token(token)
         };
         let marks = take(&mut self.marks);
         // Who waits is about to be told.
@@ -143,7 +151,7 @@ impl Listing {
 }
 
 /// Those who hold the lock.
-fn holders(queue: &[Place]) -> &[Place] {
+pub(super) fn holders(queue: &[Place]) -> &[Place] {
     &queue[..Mode::holding(queue.iter().map(|place| place.mode))]
 }
 
@@ -166,6 +174,7 @@ fn marks(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Place> {
     let marks = found.iter().filter_map(|key| {
         let lock = members.settings.names.read_mark(key.key_str().ok()?)?;
         let place = Place {
+            key: lock.clone(),
             created: key.create_revision(),
             mode: Mode::Write,
             owner: owner_of(key)?.to_string(),
@@ -189,6 +198,7 @@ fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>>
                 None => Shown(place).to_string(),
             };
             let place = Place {
+                key: text.to_owned(),
                 created: key.create_revision(),
                 mode: mode_of(place),
                 owner,

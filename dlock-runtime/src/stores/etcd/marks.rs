@@ -113,7 +113,7 @@ impl EtcdStore {
 
 /// The lease of an owner's mark: each time the same, so that a command which is repeated
 /// leaves one behind at most.
-fn lease_of(owner: Owner) -> i64 {
+pub(super) fn lease_of(owner: Owner) -> i64 {
     let spread = owner.sequence().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let id = (owner.random() ^ spread) & i64::MAX.unsigned_abs();
     id.max(1).cast_signed()

@@ -14,6 +14,7 @@
 //! What each part does is said at the top of its file; `names.rs` lists the keys.
 
 mod batches;
+mod broken;
 mod errors;
 mod inspect;
 mod lease;

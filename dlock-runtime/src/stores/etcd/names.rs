@@ -6,6 +6,7 @@
 //! dlock/<key>/read-<place>        a reader's
 //! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
 //! dlock//<key>                    a mark: its body was to run once, and has been done
+//! dlock//<key>/out-<owner>        this owner was taken out of the queue, and may not know it yet
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
@@ -98,6 +99,11 @@ impl LockName {
     pub(super) fn mark(&self) -> String {
         let (prefix, key) = self.for_lock_service().split_at(self.prefix);
         format!("{prefix}/{key}")
+    }
+
+    /// Where it stands that this owner was taken out of the queue.
+    pub(super) fn out(&self, owner: &str) -> String {
+        format!("{}/out-{owner}", self.mark())
     }
 
     /// The place that the Lock call takes with this lease.

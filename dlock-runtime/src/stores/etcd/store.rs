@@ -29,8 +29,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
-    Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::token::of_transaction;
 
@@ -180,7 +180,12 @@ impl Store for EtcdStore {
             }
             Stands::NotWritten => Take::Busy,
             Stands::Done => Take::Done,
-            Stands::Nowhere => attempt.lost(),
+            Stands::Nowhere => {
+                if waits && self.is_taken_out(&asked.lock, key, deadline).await? {
+                    return Err(Failure::refused(BackendError::taken_out()));
+                }
+                attempt.lost()
+            }
             Stands::Anothers => {
                 self.places.are_anothers(&key.name);
                 attempt.lost()
@@ -239,6 +244,15 @@ impl Store for EtcdStore {
         _: &mut Attempt,
     ) -> Result<bool, Failure> {
         self.forget_mark(key, deadline).await
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        self.break_key(broken, deadline).await
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {

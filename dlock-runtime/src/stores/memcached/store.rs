@@ -25,8 +25,8 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{
-    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
-    Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 
 /// So long at least a renewal waits for an answer: a sixth of the shortest ttl.
@@ -217,6 +217,24 @@ impl Store for MemcachedStore {
         let name = names::lock(key);
         self.server
             .exchange(deadline, move |c| c.forget(name).boxed())
+            .await
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Whose::Holder(holder) = &broken.whose else {
+            return Err(broken.refused("memcached"));
+        };
+        let lock = Owned {
+            name: names::lock(&broken.key),
+            value: holder.owner.clone(),
+        };
+        self.server
+            .exchange(deadline, move |c| c.delete(lock, None).boxed())
             .await
     }
 

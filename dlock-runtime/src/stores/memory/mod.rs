@@ -12,16 +12,17 @@ mod store;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub use self::faults::Faults;
 use self::shared::Shared;
-use self::store::Answer;
+use self::store::{Answer, Turn};
 
 use crate::backend::losses::Losses;
 use crate::backend::{
-    Backend, BackendError, Capabilities, Grant, LockInfo, Owner, Released, Renewed, Request,
-    TokenTier,
+    Backend, BackendError, Capabilities, Grant, HolderInfo, LockInfo, Owner, Released, Renewed,
+    Request, TokenTier, WaiterInfo,
 };
 
 /// The `memory:` store.
@@ -116,9 +117,17 @@ impl Backend for Memory {
             given_up: true,
         };
         // Until the store has been asked again: to it, who cannot be told has gone.
-        let mut told = None;
+        let mut told: Option<oneshot::Receiver<Turn>> = None;
         loop {
-            let attempt = self.shared.store().acquire(request, Instant::now());
+            let attempt = {
+                let mut store = self.shared.store();
+                // It is told while the store is locked, and may not have heard it.
+                let turn = told.as_mut().and_then(|told| told.try_recv().ok());
+                if turn == Some(Turn::TakenOut) {
+                    return Err(BackendError::taken_out());
+                }
+                store.acquire(request, Instant::now())
+            };
             let queued = match attempt {
                 Answer::Granted(grant) => {
                     place.given_up = false;
@@ -132,7 +141,12 @@ impl Backend for Memory {
             // expired before this task got to run, and the holder's lease may
             // have been renewed.
             tokio::select! {
-                _ = told.insert(queued.granted) => {}
+                biased;
+                turn = told.insert(queued.told) => {
+                    if turn == Ok(Turn::TakenOut) {
+                        return Err(BackendError::taken_out());
+                    }
+                }
                 () = tokio::time::sleep_until(queued.until) => {}
                 () = self.shared.outage() => {}
             }
@@ -164,6 +178,21 @@ impl Backend for Memory {
         Ok(self.shared.store().forget(key, Instant::now()))
     }
 
+    async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
+        self.shared.pass().await?;
+        let now = Instant::now();
+        let broken = self.shared.store().break_lock(key, &holder.owner, now);
+        self.shared.tell_losses(broken.as_slice());
+        Ok(was_there(broken.is_some()))
+    }
+
+    async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
+        self.shared.pass().await?;
+        let now = Instant::now();
+        let taken_out = self.shared.store().break_waiter(key, &waiter.owner, now);
+        Ok(was_there(taken_out))
+    }
+
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         self.shared.pass().await?;
         Ok(self.shared.store().inspect(key, Instant::now()))
@@ -176,6 +205,13 @@ impl Backend for Memory {
 
     async fn next_losses(&self) -> Vec<Owner> {
         self.losses.next().await
+    }
+}
+
+fn was_there(was_there: bool) -> Released {
+    match was_there {
+        true => Released::Released,
+        false => Released::NotHeld,
     }
 }
 

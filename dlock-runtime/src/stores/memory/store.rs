@@ -39,12 +39,23 @@ struct Holder {
     mode: Mode,
     since: Instant,
     expires: Instant,
+    /// Drawn when it knows that it has the lock.
+    token: Option<FencingToken>,
 }
 
 #[derive(Debug)]
 struct Waiter {
     request: Request,
-    granted: oneshot::Sender<()>,
+    told: oneshot::Sender<Turn>,
+}
+
+/// What one who waits is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The lock has become its own.
+    Granted,
+    /// It has no place in the queue any more.
+    TakenOut,
 }
 
 /// The answer to a question for the lock.
@@ -58,8 +69,8 @@ pub(super) enum Answer<H> {
 
 /// A place in the queue.
 pub(super) struct Queued {
-    /// Told when the lock has become the waiter's.
-    pub(super) granted: oneshot::Receiver<()>,
+    /// Told when there is cause to ask again.
+    pub(super) told: oneshot::Receiver<Turn>,
     /// When the present holder's lease runs out: time to ask again.
     pub(super) until: Instant,
 }
@@ -87,7 +98,7 @@ impl Store {
             Some(is_free)
         });
         match had {
-            Some(true) => Answer::Granted(self.grant(now)),
+            Some(true) => Answer::Granted(self.grant(request, now)),
             Some(false) => Answer::Held(()),
             None => Answer::Done,
         }
@@ -107,23 +118,23 @@ impl Store {
             }
             let is_this = |waiter: &&mut Waiter| waiter.request.owner == request.owner;
             let place = lock.queue.iter_mut().find(is_this);
-            let (sender, granted) = oneshot::channel();
+            let (sender, told) = oneshot::channel();
             if let Some(waiter) = place {
-                waiter.granted = sender;
+                waiter.told = sender;
             } else if lock.queue.is_empty() && lock.admits(request.mode) {
                 lock.hold(request, now);
                 return None;
             } else {
                 lock.queue.push_back(Waiter {
                     request: request.clone(),
-                    granted: sender,
+                    told: sender,
                 });
             }
             let until = lock.holders.iter().map(|holder| holder.expires).min();
             let until = until.unwrap_or(now);
-            Some(Answer::Held(Queued { granted, until }))
+            Some(Answer::Held(Queued { told, until }))
         });
-        held.unwrap_or_else(|| Answer::Granted(self.grant(now)))
+        held.unwrap_or_else(|| Answer::Granted(self.grant(request, now)))
     }
 
     pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
@@ -170,6 +181,32 @@ impl Store {
         owners
     }
 
+    /// Ends the lease of one holder, and says whose it was.
+    pub(super) fn break_lock(&mut self, key: &str, owner: &str, now: Instant) -> Option<Owner> {
+        self.change(&Arc::from(key), now, |lock| {
+            let is_this = |holder: &Holder| holder.owner.to_string() == owner;
+            let broken = lock.holders.iter().position(is_this)?;
+            let broken = lock.holders.swap_remove(broken);
+            lock.admit_waiters(now);
+            Some(broken.owner)
+        })
+    }
+
+    /// Takes one waiter out of the queue. Whether it was there.
+    pub(super) fn break_waiter(&mut self, key: &str, owner: &str, now: Instant) -> bool {
+        self.change(&Arc::from(key), now, |lock| {
+            let is_this = |waiter: &Waiter| waiter.request.owner.to_string() == owner;
+            let place = lock.queue.iter().position(is_this);
+            let Some(waiter) = place.and_then(|place| lock.queue.remove(place)) else {
+                return false;
+            };
+            // Who has left is told nothing.
+            let _ = waiter.told.send(Turn::TakenOut);
+            lock.admit_waiters(now);
+            true
+        })
+    }
+
     /// Removes the mark. Whether there was one.
     pub(super) fn forget(&mut self, key: &str, now: Instant) -> bool {
         self.change(&Arc::from(key), now, |lock| lock.done.take().is_some())
@@ -212,9 +249,13 @@ impl Store {
         });
     }
 
-    fn grant(&mut self, now: Instant) -> Grant {
+    fn grant(&mut self, request: &Request, now: Instant) -> Grant {
         let token = FencingToken::from(self.next_token);
         self.next_token += TOKENS_PER_GRANT;
+        let lock = self.locks.get_mut(&request.key);
+        if let Some(holder) = lock.and_then(|lock| lock.holder(request.owner)) {
+            holder.token = Some(token);
+        }
         Grant::new(token, now)
     }
 }
@@ -238,6 +279,7 @@ impl Lock {
             mode: request.mode,
             since: now,
             expires: now + request.ttl,
+            token: None,
         });
     }
 
@@ -251,7 +293,7 @@ impl Lock {
     /// who does not fit.
     fn admit_waiters(&mut self, now: Instant) {
         while let Some(waiter) = self.queue.front() {
-            if !waiter.granted.is_closed() && !self.admits(waiter.request.mode) {
+            if !waiter.told.is_closed() && !self.admits(waiter.request.mode) {
                 return;
             }
             let Some(waiter) = self.queue.pop_front() else {
@@ -259,7 +301,7 @@ impl Lock {
             };
             // A waiter that has gone is skipped; one that goes just now gives
             // the lock back by itself.
-            if waiter.granted.send(()).is_ok() {
+            if waiter.told.send(Turn::Granted).is_ok() {
                 self.hold(&waiter.request, now);
             }
         }
@@ -279,7 +321,9 @@ impl Lock {
         let holders = self.holders.iter();
         let holders = holders.map(|holder| {
             let held_for = now.saturating_duration_since(holder.since);
-            shown(holder.owner, holder.expires).since(SystemTime::now().checked_sub(held_for))
+            shown(holder.owner, holder.expires)
+                .since(SystemTime::now().checked_sub(held_for))
+                .token(holder.token)
         });
         let queue =
             self.queue.iter().take(SHOWN_WAITERS).map(|waiter| {

@@ -123,6 +123,13 @@ pub(super) fn release(
     release
 }
 
+/// Ends the vote of one node for a holder, as it was shown.
+pub(super) fn break_vote(space: &Keyspace, key: &str, owner: &str) -> Cmd {
+    let names = [space.lock(key), space.readers(key)].into_iter();
+    let mut release = Script::ReleaseVote.on(space, names, 2);
+    release.arg(owner).arg(1).take()
+}
+
 /// Gives one node's vote for a lease back, and tells those who wait, if it is to be
 /// heard.
 pub(super) fn release_vote(space: &Keyspace, request: &Request, aloud: bool) -> Cmd {
@@ -149,6 +156,23 @@ pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
 /// Removes the mark of a body that has been done.
 pub(super) fn forget(space: &Keyspace, key: &str) -> Cmd {
     Script::Forget.on(space, space.script_keys(key), 0)
+}
+
+/// Ends the lease of a holder, as it was shown.
+pub(super) fn break_lease(space: &Keyspace, key: &str, owner: &str) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return redisson::commands::break_lease(layout, key, owner);
+    }
+    // An owner alone is not what a writer's lock holds: so the script takes the long way,
+    // which knows a holder of any kind.
+    let mut release = Script::Release.on(space, space.script_keys(key), 1);
+    release.arg(owner).take()
+}
+
+/// Takes a waiter out of the queue, as it was shown.
+pub(super) fn take_out(space: &Keyspace, key: &str, owner: &str) -> Cmd {
+    let mut take_out = Script::TakeOut.on(space, space.script_keys(key), 1);
+    take_out.arg(owner).take()
 }
 
 /// Looks at a lock, and at so many of those who wait in its queue. Who waits for its votes

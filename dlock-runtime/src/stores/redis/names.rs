@@ -8,6 +8,7 @@
 //! | | `…:never` | | nothing: see [`Keyspace::never`] |
 //! | `dlock:token` | `dlock:token:{<tag>}` | `dlock:token:{<tag>}` | the counter that fencing tokens are drawn from |
 //! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | the waiters of this process are alive |
+//! | `dlock:out:{<key>}:<owner>` | the same | | this owner was taken out of the queue, and may not know it yet |
 //! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which they are told of a grant |
 //! | | | `dlock:voters` | the tags of the slots that vote |
 //! | `dlock:wake:<lock>` | | the same | channel on which a node of several tells that it is free of a lock |
@@ -31,6 +32,8 @@ use crate::backend::Owner;
 /// What stands before the name of a process, or of a lock.
 pub(super) const ALIVE: &str = "dlock:alive:";
 pub(super) const WAKE: &str = "dlock:wake:";
+/// What stands before a lock and one who was taken out of its queue.
+pub(super) const OUT: &str = "dlock:out:";
 
 /// What follows the name of a lock in those of its other keys.
 pub(super) const QUEUE: &str = ":queue";

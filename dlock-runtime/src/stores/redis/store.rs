@@ -33,8 +33,8 @@ use crate::backend::{
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{
-    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
-    Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::token::TOKENS_PER_GRANT;
 
@@ -46,6 +46,9 @@ const LINGERS: Duration = Duration::from_secs(3);
 
 /// The same beside Redisson. Who waits again at once goes on listening.
 const LEAVES_AFTER: Duration = Duration::from_millis(50);
+
+/// What `acquire.lua` says to one who was taken out of the queue.
+const TAKEN_OUT: &[u8] = b"x:";
 
 /// So many places are asked for, and so many are undone, in one command: the
 /// server does nothing else meanwhile. If there are more, the next of them is
@@ -280,6 +283,9 @@ impl Store for RedisStore {
                 if !queues {
                     return Ok(Take::Busy);
                 }
+                if answer.value == Value::BulkString(TAKEN_OUT.into()) {
+                    return Err(Failure::refused(BackendError::taken_out()));
+                }
                 self.events.beats(answer.sent_at);
                 return Ok(Take::Queued);
             }
@@ -385,6 +391,34 @@ impl Store for RedisStore {
         let answer = self.ask(key, deadline, forget).await?;
         match answer.value {
             Value::Int(forgotten) => Ok(forgotten == 1),
+            _ => Err(nonsense(&answer.from)),
+        }
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let (space, key) = (self.space(), &*broken.key);
+        let build = || match &broken.whose {
+            Whose::Holder(holder) if self.votes => commands::break_vote(space, key, &holder.owner),
+            Whose::Holder(holder) => commands::break_lease(space, key, &holder.owner),
+            Whose::Waiter(waiter) => commands::take_out(space, key, &waiter.owner),
+        };
+        if let (Whose::Waiter(_), true) = (&broken.whose, self.votes || space.redisson().is_some())
+        {
+            return Err(broken.refused(match space.redisson() {
+                Some(_) => "redisson",
+                None => "redis",
+            }));
+        }
+        let answer = self.exchange(key, How::Plain, deadline, attempt, build);
+        let answer = answer.await?;
+        match answer.value {
+            Value::Int(0) => Ok(Freed::NotHeld),
+            Value::Int(_) => Ok(Freed::Released),
             _ => Err(nonsense(&answer.from)),
         }
     }

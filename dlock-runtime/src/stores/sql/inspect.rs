@@ -5,10 +5,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::database::Row;
 use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 use crate::stores::asker::Asker;
+use crate::token::FencingToken;
 
 /// Key, mode, owner, ms until the lease ends or what was done is forgotten, when the owner
-/// got it, number of waiters.
-pub(super) const COLUMNS: usize = 6;
+/// got it, number of waiters, the token of its grant or 0.
+pub(super) const COLUMNS: usize = 7;
 
 /// Of who waits: owner, mode.
 pub(super) const PLACE_COLUMNS: usize = 2;
@@ -29,7 +30,8 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
         let is_signed = holder.process.is_some() && row.text(1) != "d";
         let since = u64::try_from(row.int(4)).ok().filter(|_| is_signed);
         let since = since.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-        let holder = holder.since(since);
+        let token = u64::try_from(row.int(6)).ok().filter(|token| *token > 0);
+        let holder = holder.since(since).token(token.map(FencingToken::from));
         if row.text(1) == "d" {
             locks.push(LockInfo::of_done(row.text(0).to_owned(), holder));
             continue;

@@ -21,7 +21,8 @@
 --   $most: how many may have the lock together, as the asker would have it
 --   $beside: `wake_beside` for a permit, else nothing
 --
--- One row: 1 if it is had, 2 if its body has been done, else 0; the token; for how many
+-- One row: 1 if it is had, 2 if its body has been done, 3 if the owner was taken out of the
+-- queue, else 0; the token; for how many
 -- ms more somebody else has it; 1 if the token outlives a crash, else 0.
 {begin_grant};
 {lock};
@@ -37,7 +38,7 @@ $grant
 {pass};
 $beside
 {mark_waited};
-SELECT CASE WHEN {held} THEN 1 WHEN {is_done} THEN 2 ELSE 0 END, l.token,
+SELECT CASE WHEN {held} THEN 1 WHEN {is_done} THEN 2 WHEN {is_out} THEN 3 ELSE 0 END, l.token,
     CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
     FROM dlock_lock l WHERE l.name = $key;
 COMMIT
@@ -71,6 +72,10 @@ EXISTS (SELECT 1 FROM dlock_lock h
 EXISTS (SELECT 1 FROM dlock_lock h
         WHERE h.name = $key AND h.mode = 'd' AND h.expires_at > {now})
 
+--- is_out
+-- The owner was taken out of the queue, by which it stands among the processes for a while.
+EXISTS (SELECT 1 FROM dlock_process o WHERE o.process = $out AND o.alive_until > {now})
+
 --- true_end
 -- What the row says of the end: of the last reader's lease, or that nobody has
 -- had it since now at the latest, if a clock that was ahead has given it back.
@@ -86,7 +91,7 @@ INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $aliv
 --- wait
 INSERT INTO dlock_queue (name, ticket, owner, mode, process)
     SELECT $key, COALESCE(MAX(ticket), 0) + 1, $owner, $mode, $process FROM dlock_queue
-    WHERE name = $key HAVING COUNT(CASE WHEN owner = $owner THEN 1 END) = 0
+    WHERE name = $key HAVING COUNT(CASE WHEN owner = $owner THEN 1 END) = 0 AND NOT {is_out}
 
 --- wait_alive
 {alive};
@@ -95,7 +100,7 @@ INSERT INTO dlock_queue (name, ticket, owner, mode, process)
 --- grant_write
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
     expires_at = {now} + $ttl
-    WHERE name = $key AND ((mode = 'w' AND owner = $owner AND expires_at > {now})
+    WHERE name = $key AND NOT {is_out} AND ((mode = 'w' AND owner = $owner AND expires_at > {now})
         OR expires_at <= {now} - $claim
         OR (expires_at <= {now} AND NOT EXISTS (
             SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner AND q.ticket < {place})))
@@ -103,13 +108,14 @@ UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since
 --- grant_read
 INSERT INTO dlock_reader (name, owner, since, expires_at)
     SELECT l.name, $owner, {now}, {now} + $ttl FROM dlock_lock l
-    WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR {is_next});
+    WHERE l.name = $key AND NOT {is_out} AND (l.expires_at <= {now} - $claim OR {is_next});
 {let_in}
 
 --- grant_permit
 INSERT INTO dlock_reader (name, owner, since, expires_at)
     SELECT l.name, $owner, {now}, {now} + $ttl FROM dlock_lock l
-    WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR ({is_next} AND {has_room}));
+    WHERE l.name = $key AND NOT {is_out}
+        AND (l.expires_at <= {now} - $claim OR ({is_next} AND {has_room}));
 {let_in}
 
 --- is_next
@@ -209,6 +215,24 @@ DELETE FROM dlock_reader WHERE name = $key
 UPDATE dlock_lock SET owner = '', expires_at = {now}
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
 {true_end};
+{mark_waited};
+{wake};
+COMMIT
+
+--- take_out
+-- Takes a waiter out of the queue, and says so to whoever asks by its name: it does at its
+-- next beat, or it is dead.
+--
+--   $key $owner $out
+--
+-- One row: 1 if it waited, else 0.
+{begin};
+{lock};
+{number};
+SELECT COUNT(*) FROM dlock_queue WHERE name = $key AND owner = $owner;
+INSERT INTO dlock_process (process, alive_until)
+    SELECT $out, {now} + 2 * $alive FROM dlock_queue WHERE name = $key AND owner = $owner;
+{leave_queue};
 {mark_waited};
 {wake};
 COMMIT
@@ -401,7 +425,9 @@ SELECT q.owner, q.mode FROM dlock_queue q, dlock_process p
 SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now},
     COALESCE(r.since, l.since), (
         SELECT COUNT(*) FROM dlock_queue q, dlock_process p
-        WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now})
+        WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now}),
+    -- Of readers, the row has the token of the last.
+    CASE WHEN l.owner = COALESCE(r.owner, l.owner) THEN l.token ELSE 0 END
     FROM dlock_lock l LEFT JOIN dlock_reader r ON r.name = l.name AND l.mode = 'r'
     WHERE l.expires_at > {now} AND COALESCE(r.expires_at, l.expires_at) > {now}
         AND COALESCE(r.owner, l.owner) <> ''

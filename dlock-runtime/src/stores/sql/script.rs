@@ -210,6 +210,7 @@ impl Scripts {
         match (value, args.mode) {
             ("key", _) => (self.literal)(text, args.key),
             ("owner", _) => (self.literal)(text, &args.owner),
+            ("out", _) => (self.literal)(text, numbers(&args.owner)),
             ("mode", Mode::Read) => text.push_str("'r'"),
             ("mode", Mode::Write) => text.push_str("'w'"),
             ("mode", Mode::Permits(_)) => text.push_str("'p'"),
@@ -256,6 +257,12 @@ fn expand(source: &str, sources: &HashMap<&str, &str>) -> String {
         out.push_str(rest);
     }
     out
+}
+
+/// By which an owner is known, without what is said of it. As processes are known by those
+/// of an owner too, no two of which are the same, they can stand in one table.
+fn numbers(owner: &str) -> &str {
+    owner.split(['@', '/']).next().unwrap_or_default()
 }
 
 /// How long the database waits for a row at most, where it counts in seconds: 0

@@ -23,8 +23,8 @@ use crate::backend::{
 use crate::deadline::Deadline;
 use crate::limits;
 use crate::store::{
-    Abandoned, Applied, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
+    Late, LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::token::TOKENS_PER_GRANT;
 
@@ -33,6 +33,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What the scripts answer of a lock whose body has been done.
 const DONE: i64 = 2;
+
+/// One who was taken out of the queue.
+const OUT: i64 = 3;
 
 /// A database, and what this process does in it.
 pub(crate) struct SqlStore<D: Notifies> {
@@ -214,6 +217,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         match (row.int(0), want) {
             (1, _) => self.granted(row.text(1), row.int(3), answer.sent_at),
             (DONE, _) => Ok(Take::Done),
+            (OUT, Want::Queue { .. }) => Err(Failure::refused(BackendError::taken_out())),
             (_, Want::Queue { .. }) => Ok(Take::Queued),
             _ => Ok(Take::Busy),
         }
@@ -265,6 +269,25 @@ impl<D: Notifies> Store for SqlStore<D> {
         let args = Args::of_key(key);
         let answer = self.tables.ask("forget", args, 1, deadline, attempt);
         Ok(!answer.await?.rows.is_empty())
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let (script, owner) = match &broken.whose {
+            Whose::Holder(holder) => ("leave", &holder.owner),
+            Whose::Waiter(waiter) => ("take_out", &waiter.owner),
+        };
+        let args = Args {
+            owner: owner.clone(),
+            ..Args::of_key(&broken.key)
+        };
+        let answer = self.tables.ask(script, args, 1, deadline, attempt).await?;
+        let row = answer.rows.first();
+        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
     }
 
     fn silent(&self, _: Duration) -> BackendError {

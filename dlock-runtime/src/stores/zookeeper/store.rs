@@ -27,10 +27,10 @@ use crate::backend::{
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{
-    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want, Whose,
 };
-use crate::token::of_transaction;
+use crate::token::{FencingToken, of_transaction};
 
 /// How often a process looks at all that it waits for: it makes up for a lost
 /// notification. (The client sets its watches again at each new connection, and
@@ -198,6 +198,33 @@ impl Store for ZooKeeperStore {
                 Err(failure)
             }
         }
+    }
+
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Whose::Holder(holder) = &broken.whose else {
+            // Its next node would be its own affair: nothing that stays tells it why the
+            // first has gone.
+            return Err(broken.refused("zookeeper"));
+        };
+        let session = self.ensemble.session(deadline).await?;
+        let folder = self.ensemble.folder(&broken.key);
+        let (names, _) = session.list(&folder, true, deadline).await?;
+        let (holders, _) = holders(&names);
+        let is_this = |member: &&Member| Shown(&member.name).to_string() == holder.owner;
+        let Some(member) = holders.iter().find(is_this) else {
+            return Ok(Freed::NotHeld);
+        };
+        let path = names::join(&folder, &member.name);
+        let deleted = session.ask(&folder, deadline, |client| client.delete(&path, None));
+        Ok(match deleted.await?.0 {
+            Some(()) => Freed::Released,
+            None => Freed::NotHeld,
+        })
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -442,11 +469,16 @@ impl ZooKeeperStore {
         let members = holders[..of_holders].iter().chain(&waiters[..shown]);
         let members: Vec<_> = members.collect();
         let askers = self.askers(session, &folder, &members, deadline).await?;
-        let asker = |index: usize| askers.get(index).map_or("", String::as_str);
+        let asker = |index: usize| askers.get(index).map_or("", |(said, _)| said);
         let holders = holders.iter().enumerate().map(|(index, member)| {
-            let said = if index < of_holders { asker(index) } else { "" };
+            let (said, token) = match askers.get(index).filter(|_| index < of_holders) {
+                Some((said, czxid)) => (&**said, of_transaction(*czxid)),
+                None => ("", None),
+            };
             // Those of others are of any text.
-            HolderInfo::new(Shown(&member.name).to_string(), None).of_process(said)
+            HolderInfo::new(Shown(&member.name).to_string(), None)
+                .of_process(said)
+                .token(token.filter(|token| *token > 0).map(FencingToken::from))
         });
         let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
             let name = Shown(&member.name).to_string();
@@ -456,14 +488,15 @@ impl ZooKeeperStore {
         Ok(Some(lock.with_queue(queue.collect())))
     }
 
-    /// What these nodes say of who has made them: nothing, of those that have gone.
+    /// What these nodes say of who has made them, and the transaction that did: nothing, of
+    /// those that have gone.
     async fn askers(
         &self,
         session: &Session,
         folder: &str,
         members: &[&Member],
         deadline: Deadline,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<(String, i64)>, Failure> {
         let looked = session.ask(folder, deadline, |client| async {
             let answers = {
                 let mut question = client.new_multi_reader();
@@ -476,8 +509,10 @@ impl ZooKeeperStore {
         });
         let answers = looked.await?.0.into_iter().flatten();
         let said = answers.map(|answer| match answer {
-            MultiReadResult::Data { data, .. } => String::from_utf8_lossy(&data).into_owned(),
-            _ => String::new(),
+            MultiReadResult::Data { data, stat } => {
+                (String::from_utf8_lossy(&data).into_owned(), stat.czxid)
+            }
+            _ => (String::new(), 0),
         });
         Ok(said.collect())
     }

@@ -23,7 +23,8 @@ use super::locate::Locator;
 use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use crate::backend::{
-    self, Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request,
+    self, Backend, BackendError, Capabilities, Grant, HolderInfo, LockInfo, Released, Renewed,
+    Request, WaiterInfo,
 };
 use crate::engine::Engine;
 use crate::quorum::{Quorum, Voters};
@@ -203,6 +204,14 @@ impl Backend for Cluster {
 
     async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         self.backend().forget(key).await
+    }
+
+    async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
+        self.backend().break_lock(key, holder).await
+    }
+
+    async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
+        self.backend().break_waiter(key, waiter).await
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

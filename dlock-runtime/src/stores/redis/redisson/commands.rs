@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, cmd};
+use redis::{Cmd, ToRedisArgs, cmd};
 
 use super::super::commands::whole_ms;
 use super::super::names::Name;
 use super::super::values::Shown;
-use super::field::Field;
+use super::field::{Field, WRITE};
 use super::scripts::Script;
 use super::{Layout, Recipe};
 use crate::backend::{Mode, Request};
@@ -34,16 +34,20 @@ pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool)
             acquire.arg(TOKENS_PER_GRANT).take()
         }
         (Recipe::Fair(lasts), _) => {
-            let mut acquire = of_fair(layout, Script::FairAcquire, lasts, request, 5);
+            let field = Field::of(request);
+            let mut acquire = of_fair(layout, Script::FairAcquire, lasts, key, field, 5);
             acquire.arg(ttl).arg(u8::from(queues)).take()
         }
         (Recipe::ReadWrite, Mode::Write) => {
             let mut acquire = Script::WriteAcquire.on(layout, one, 2);
             acquire.arg(Field::of_read_write(request)).arg(ttl).take()
         }
-        (Recipe::ReadWrite, _) => of_reader(layout, Script::ReadAcquire, request, 2)
-            .arg(ttl)
-            .take(),
+        (Recipe::ReadWrite, _) => {
+            let reader = Field::of_read_write(request).to_string();
+            of_reader(layout, Script::ReadAcquire, key, &reader, 2)
+                .arg(ttl)
+                .take()
+        }
     }
 }
 
@@ -60,33 +64,49 @@ pub(in super::super) fn renew(layout: Layout, request: &Request) -> Cmd {
             let mut renew = Script::Renew.on(layout, one, 2);
             renew.arg(Field::of_read_write(request)).arg(ttl).take()
         }
-        (Recipe::ReadWrite, _) => of_reader(layout, Script::ReadRenew, request, 2)
-            .arg(ttl)
-            .take(),
+        (Recipe::ReadWrite, _) => {
+            let reader = Field::of_read_write(request).to_string();
+            of_reader(layout, Script::ReadRenew, &request.key, &reader, 2)
+                .arg(ttl)
+                .take()
+        }
     }
 }
 
 /// Gives a lease back; with `queued`, the owner may have a place in the queue instead, or
 /// as well.
 pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool) -> Cmd {
-    let key = &request.key;
+    let field = match layout.recipe {
+        Recipe::ReadWrite => Field::of_read_write(request),
+        Recipe::Lock | Recipe::Fenced | Recipe::Fair(_) => Field::of(request),
+    };
+    let writes = request.mode == Mode::Write;
+    end(layout, &request.key, &field.to_string(), writes, queued)
+}
+
+/// Ends what a holder has, dlock's or Redisson's, by its field, however often it has the
+/// lock: as `forceUnlock` does.
+pub(in super::super) fn break_lease(layout: Layout, key: &str, field: &str) -> Cmd {
+    end(layout, key, field, field.ends_with(WRITE), false)
+}
+
+fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool) -> Cmd {
     let channel = layout.channel(key);
     let one = [layout.lock(key)].into_iter();
-    match (layout.recipe, request.mode) {
+    match (layout.recipe, writes) {
         (Recipe::Lock | Recipe::Fenced, _) => {
             let mut release = Script::LockRelease.on(layout, one, 2);
-            release.arg(Field::of(request)).arg(channel).take()
+            release.arg(field).arg(channel).take()
         }
         (Recipe::Fair(lasts), _) => {
-            let mut release = of_fair(layout, Script::FairRelease, lasts, request, 4);
+            let mut release = of_fair(layout, Script::FairRelease, lasts, key, field, 4);
             release.arg(u8::from(queued)).take()
         }
-        (Recipe::ReadWrite, Mode::Write) => {
+        (Recipe::ReadWrite, true) => {
             let mut release = Script::WriteRelease.on(layout, one, 2);
-            let writer = Field::of_read_write(request);
-            release.arg(writer).arg(channel).take()
+            release.arg(field).arg(channel).take()
         }
-        (Recipe::ReadWrite, _) => of_reader(layout, Script::ReadRelease, request, 3)
+        (Recipe::ReadWrite, false) => of_reader(layout, Script::ReadRelease, key, field, 3)
             .arg(channel)
             .arg(layout.timeouts(key))
             .take(),
@@ -94,24 +114,28 @@ pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool)
 }
 
 /// A script that is told of the timeout of a reader, and of the reader.
-fn of_reader(layout: Layout, script: Script, request: &Request, args: usize) -> Cmd {
-    let key = &request.key;
-    let reader = Field::of_read_write(request).to_string();
+fn of_reader(layout: Layout, script: Script, key: &str, reader: &str, args: usize) -> Cmd {
     let behind = format!(":{reader}:rwlock_timeout:1");
     let Name(mut parts) = layout.timeouts(key);
     parts[5] = &behind;
     let timeout = Name(parts);
     let keys = [layout.lock(key), timeout].into_iter();
     let mut command = script.on(layout, keys, args);
-    command.arg(&reader);
+    command.arg(reader);
     command
 }
 
 /// A script of a lock with a queue.
-fn of_fair(layout: Layout, script: Script, lasts: Duration, request: &Request, args: usize) -> Cmd {
-    let key = &request.key;
+fn of_fair(
+    layout: Layout,
+    script: Script,
+    lasts: Duration,
+    key: &str,
+    owner: impl ToRedisArgs,
+    args: usize,
+) -> Cmd {
     let mut command = script.on(layout, layout.of_fair(key).into_iter(), args);
-    command.arg(whole_ms(lasts)).arg(Field::of(request));
+    command.arg(whole_ms(lasts)).arg(owner);
     command.arg(layout.channel(key));
     command
 }

@@ -12,7 +12,7 @@ use crate::backend::{Mode, Owner, Request};
 
 /// `dlock`, in ASCII.
 const MARK: &str = "00646c6f636b";
-const WRITE: &str = ":write";
+pub(super) const WRITE: &str = ":write";
 
 /// An owner of dlock's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 --   ARGV[7] in a cluster: a number that the token must be above
 --
 -- Returns the last of the reserved token numbers; or what the lock holds, if it
--- was not had.
+-- was not had; or "x:", if the owner was taken out of the queue.
 
 local mode, owner, ttl, process = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local waits = ARGV[5] == '1'
@@ -37,6 +37,8 @@ elseif held == 'foreign' then
   return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
 elseif held == 'done' then
   return redis.call('GET', lock)
+elseif waits and redis.call('EXISTS', out_key(owner)) == 1 then
+  return 'x:'
 end
 
 local function take(waited)

@@ -2,6 +2,7 @@
 -- scripts.rs, the constants
 --   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
+--   OUT                  the prefix of the key of one who was taken out of a queue
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
 --   UNCLAIMED            the mark of a grant that waits
 --   IN_SLOT              whether a slot of a cluster has the keys: all that a
@@ -33,6 +34,12 @@ local of_lock = IN_SLOT and string.sub(lock, 7) .. ':' or ''
 
 local function alive_key(process)
   return ALIVE .. of_lock .. process
+end
+
+-- Says that an owner was taken out of the queue. It asks at least once a second, or its
+-- process is dead, and so need not be told for longer.
+local function out_key(owner)
+  return OUT .. string.sub(lock, 7) .. ':' .. owner
 end
 
 -- Returns how many heard it; in a cluster, at this node.

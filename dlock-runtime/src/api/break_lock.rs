@@ -1,0 +1,208 @@
+//! Breaking locks, for whoever operates them.
+
+use std::sync::Arc;
+
+use super::manager::LockManager;
+use crate::backend::{BackendError, HolderInfo, LockInfo, Released, WaiterInfo};
+use crate::error::LockError;
+use crate::key::{LockKey, Shown, namespaced};
+use crate::token::{FencingToken, TOKENS_PER_GRANT};
+
+impl LockManager {
+    /// Breaks a lock: its holder loses it, and the next waiter gets it at once. With a
+    /// `token`, it is broken only if its holder has this token; of several holders (readers,
+    /// permits), the one who has it loses its share. Returns whose lease was ended; `None`
+    /// if nobody holds the lock, or nobody with this token.
+    ///
+    /// The work of the holder does not stop by that. It is told of the loss at its next
+    /// renewal, within a third of its ttl, or sooner where the store tells, and what it does
+    /// until then overlaps with the next holder's: that is what its
+    /// [token](crate::FencingToken) is for. So end the process, if you can, rather than break
+    /// its lock. Nothing that the holder sends later touches the lock of the next.
+    ///
+    /// A body that has returned `Ok` under `once` holds nothing:
+    /// [`forget`](Self::forget) is for that.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let stuck = manager.lock("stock:42").acquire().await?;
+    ///
+    /// let wrong = dlock::FencingToken::from(1);
+    /// assert!(manager.break_lock("stock:42", Some(wrong)).await?.is_none());
+    /// assert!(stuck.is_held());
+    ///
+    /// let broken = manager.break_lock("stock:42", Some(stuck.token())).await?;
+    /// assert!(broken.is_some_and(|holder| holder.process.is_some()));
+    /// stuck.lost().await;
+    /// assert!(manager.lock("stock:42").try_acquire().await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inspect`](Self::inspect). [`LockError::Unsupported`] if there are several
+    /// holders and no token; if the store does not keep the tokens of its holders
+    /// ([`break_holder`](Self::break_holder) compares them by their owners); or if it cannot
+    /// break a lock.
+    pub async fn break_lock(
+        &self,
+        key: impl Into<LockKey>,
+        token: Option<FencingToken>,
+    ) -> Result<Option<HolderInfo>, LockError> {
+        self.break_chosen(key.into(), |lock| match token {
+            Some(token) => with_token(lock, token),
+            None => the_only(lock),
+        })
+        .await
+    }
+
+    /// Breaks the lock of one holder, by its [`owner`](HolderInfo::owner) as
+    /// [`inspect`](Self::inspect) shows it, like [`break_lock`](Self::break_lock). No two
+    /// grants have the same owner, on any store: so nobody who came since is broken.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let one = manager.lock("catalogue").read().acquire().await?;
+    /// let lock = manager.inspect("catalogue").await?.expect("it is held");
+    /// let other = manager.lock("catalogue").read().acquire().await?;
+    /// manager.break_holder("catalogue", &lock.holders[0].owner).await?;
+    /// one.lost().await;
+    /// assert!(other.is_held());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] if the store cannot
+    /// break a lock.
+    pub async fn break_holder(
+        &self,
+        key: impl Into<LockKey>,
+        owner: &str,
+    ) -> Result<Option<HolderInfo>, LockError> {
+        let is_this = |holder: &&HolderInfo| holder.owner == owner;
+        self.break_chosen(key.into(), |lock| Ok(lock.holders.iter().find(is_this)))
+            .await
+    }
+
+    /// Takes a waiter out of the store's queue, by its [`owner`](WaiterInfo::owner) as
+    /// [`inspect`](Self::inspect) shows it: it is told [`LockError::TakenOut`], and so are the
+    /// other tasks of its process that wait in the same place. The others keep their order.
+    /// Returns who it was; `None` if nobody waits by this name, as who has been let in since.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # let store = dlock::backend::memory::Memory::new();
+    /// # let config = || dlock::Config::with_backend(store.clone());
+    /// # let manager = dlock::LockManager::connect(config()).await?;
+    /// # let other = dlock::LockManager::connect(config()).await?;
+    /// let guard = manager.lock("stock:42").acquire().await?;
+    /// let waits = tokio::spawn(other.lock("stock:42").acquire());
+    /// # tokio::task::yield_now().await;
+    /// let lock = manager.inspect("stock:42").await?.expect("it is held");
+    /// manager.break_waiter("stock:42", &lock.queue[0].owner).await?;
+    /// let told = waits.await.expect("no panic");
+    /// assert!(matches!(told, Err(dlock::LockError::TakenOut { .. })));
+    /// # guard.release().await }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] if the store has no
+    /// queue, or can take nobody out of it.
+    pub async fn break_waiter(
+        &self,
+        key: impl Into<LockKey>,
+        owner: &str,
+    ) -> Result<Option<WaiterInfo>, LockError> {
+        let key = key.into();
+        let name = self.single(&key, "break")?;
+        let (backend, full) = (&self.inner().leases.backend, self.full(name));
+        let broken = async {
+            let lock = backend.inspect(&full).await?;
+            let queue = lock.map(|lock| lock.queue).unwrap_or_default();
+            let waiter = queue.into_iter().find(|waiter| waiter.owner == owner);
+            // Who shows no queue says why nobody can be taken out of it.
+            let asked = waiter.clone();
+            let asked =
+                asked.unwrap_or_else(|| WaiterInfo::new(owner.to_owned(), Default::default()));
+            let broken = backend.break_waiter(&full, &asked).await?;
+            Ok(waiter.filter(|_| broken == Released::Released))
+        };
+        let broken: Result<_, BackendError> = broken.await;
+        match broken {
+            Ok(broken) => Ok(broken),
+            Err(error) => Err(self.not_broken(name, error).await),
+        }
+    }
+
+    /// The store compares the owner that was read with the one that holds the lock.
+    async fn break_chosen(
+        &self,
+        key: LockKey,
+        choose: impl FnOnce(&LockInfo) -> Result<Option<&HolderInfo>, String>,
+    ) -> Result<Option<HolderInfo>, LockError> {
+        let name = self.single(&key, "break")?;
+        let (backend, full) = (&self.inner().leases.backend, self.full(name));
+        let lock = match backend.inspect(&full).await {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.not_broken(name, error).await),
+        };
+        let unsupported = |reason| LockError::Unsupported {
+            subject: format!("lock `{}`", Shown(name)),
+            reason,
+        };
+        let Some(holder) = choose(&lock).map_err(unsupported)? else {
+            return Ok(None);
+        };
+        match backend.break_lock(&full, holder).await {
+            Ok(Released::Released) => Ok(Some(holder.clone())),
+            Ok(Released::NotHeld) => Ok(None),
+            Err(error) => Err(self.not_broken(name, error).await),
+        }
+    }
+
+    fn full(&self, name: &Arc<str>) -> Arc<str> {
+        namespaced(&self.inner().settings.namespace, name)
+    }
+
+    async fn not_broken(&self, name: &Arc<str>, error: BackendError) -> LockError {
+        let subject = format!("lock `{}`", Shown(name));
+        self.inner().store_failed(subject, error).await
+    }
+}
+
+fn the_only(lock: &LockInfo) -> Result<Option<&HolderInfo>, String> {
+    match &lock.holders[..] {
+        [] => Ok(None),
+        [holder] => Ok(Some(holder)),
+        several => Err(format!(
+            "{} hold it together; say whose lease to end, by its token, or by its owner with \
+             `break_holder`",
+            several.len()
+        )),
+    }
+}
+
+fn with_token(lock: &LockInfo, token: FencingToken) -> Result<Option<&HolderInfo>, String> {
+    let number = u64::from(token);
+    let has_it = |holder: &&HolderInfo| {
+        let first = holder.token.map(u64::from);
+        first.is_some_and(|first| (first..first + TOKENS_PER_GRANT).contains(&number))
+    };
+    let found = lock.holders.iter().find(has_it);
+    if found.is_none() && lock.holders.iter().any(|holder| holder.token.is_none()) {
+        return Err(
+            "the store does not keep the token of who holds it; compare the owner instead, with \
+             `break_holder`"
+                .to_owned(),
+        );
+    }
+    Ok(found)
+}

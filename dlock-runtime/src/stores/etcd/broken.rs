@@ -1,0 +1,138 @@
+//! Breaking locks, and places in their queues.
+
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+
+use super::inspect::{Listing, Place, holders};
+use super::leases::seconds;
+use super::marks::lease_of;
+use super::names::LockName;
+use super::queue::Key;
+use super::settings::Recipe;
+use super::store::EtcdStore;
+use crate::backend::Owner;
+use crate::deadline::Deadline;
+use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
+
+/// For so long it is remembered who was taken out of a queue. It is told at once, or by the
+/// next look.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// So many of those ahead are compared, in one transaction: it may be of 128 parts.
+const MOST_COMPARED: usize = 100;
+
+impl EtcdStore {
+    /// Deletes one key, as it was made by this owner: nobody who came since has that.
+    pub(super) async fn break_key(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+    ) -> Result<Freed, Failure> {
+        let lock = self.members.settings.names.lock(&broken.key);
+        if let (Whose::Waiter(_), Recipe::LockService) =
+            (&broken.whose, self.members.settings.recipe)
+        {
+            // Its Lock call would put the key there again.
+            return Err(broken.refused("etcd (`recipe=lock-service`)"));
+        }
+        let queue = Listing::of_lock(&self.members, &lock, deadline)
+            .await?
+            .into_queue();
+        let holding = holders(&queue).len();
+        match &broken.whose {
+            Whose::Holder(holder) => {
+                let is_this = |place: &&Place| place.owner == holder.owner;
+                let Some(place) = queue[..holding].iter().find(is_this) else {
+                    return Ok(Freed::NotHeld);
+                };
+                let delete = TxnOp::delete(&*place.key, None);
+                let delete = Txn::new().when([is_there(place)]).and_then([delete]);
+                match self.members.txn(delete, deadline).await?.succeeded() {
+                    true => Ok(Freed::Released),
+                    false => Ok(Freed::NotHeld),
+                }
+            }
+            Whose::Waiter(waiter) => {
+                let (held, waiting) = (&queue[..holding], &queue[holding..]);
+                let Some(at) = waiting.iter().position(|place| place.owner == waiter.owner) else {
+                    return Ok(Freed::NotHeld);
+                };
+                let ahead: Vec<_> = held.iter().chain(&waiting[..at]).collect();
+                self.take_out(&lock, &waiting[at], &ahead, deadline).await
+            }
+        }
+    }
+
+    /// While those are there behind whom it waits: it is no holder. It looks for what says so
+    /// when its key has gone.
+    async fn take_out(
+        &self,
+        lock: &LockName,
+        place: &Place,
+        ahead: &[&Place],
+        deadline: Deadline,
+    ) -> Result<Freed, Failure> {
+        let mut then = vec![TxnOp::delete(&*place.key, None)];
+        // Another program has its own way to find out.
+        let numbers = place.owner.split('@').next().unwrap_or_default();
+        if let Some(owner) = Owner::read(numbers) {
+            let lease = lease_of(owner);
+            let lasts = seconds(REMEMBERED);
+            self.leases.grant_as(lease, lasts, deadline).await?;
+            let put = PutOptions::new().with_lease(lease);
+            then.push(TxnOp::put(lock.out(&place.owner), "", Some(put)));
+        }
+        let when = in_the_way(place, ahead).map(is_there);
+        let txn = Txn::new().when(when.chain([is_there(place)]).collect::<Vec<_>>());
+        match self
+            .members
+            .txn(txn.and_then(then), deadline)
+            .await?
+            .succeeded()
+        {
+            true => Ok(Freed::Released),
+            // Somebody has gone: it may hold the lock now.
+            false => Err(Failure {
+                cause: Cause::Silence,
+                next: Next::Now,
+                applied: Applied::No,
+            }),
+        }
+    }
+
+    /// Whether somebody has taken the key of a request out of the queue.
+    pub(super) async fn is_taken_out(
+        &self,
+        lock: &LockName,
+        key: &Key,
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
+        let out = lock.out(&key.name.value);
+        let found = self
+            .members
+            .created_at([&*out].into_iter(), deadline)
+            .await?;
+        Ok(found.into_iter().any(|created| created.is_some()))
+    }
+}
+
+/// Holds while this place is that of the same request.
+fn is_there(place: &Place) -> Compare {
+    Compare::create_revision(&*place.key, CompareOp::Equal, place.created)
+}
+
+/// While these are there, who has the place waits.
+fn in_the_way<'p>(
+    place: &Place,
+    ahead: &'p [&'p Place],
+) -> impl Iterator<Item = &'p Place> + use<'p> {
+    let writer = ahead.iter().rposition(|other| !other.mode.is_shared());
+    let range = match (place.mode.is_shared(), writer) {
+        (true, Some(writer)) => writer..writer + 1,
+        // As many as there may be beside it, and one more.
+        (true, None) => 0..ahead.len().min(place.mode.most_beside().saturating_add(1)),
+        (false, _) => ahead.len().saturating_sub(1)..ahead.len(),
+    };
+    ahead[range].iter().take(MOST_COMPARED).copied()
+}

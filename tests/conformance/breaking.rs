@@ -1,0 +1,440 @@
+//! A lock is broken, and a waiter taken out: who is told, who comes next, and who is left
+//! alone.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock::backend::{HolderInfo, WaiterInfo};
+use dlock::{FencingToken, LockError, LockGuard, LockManager, LockRequest};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::{Store, connect, free, had, nothing_left, process, queued};
+use crate::support::locks::{
+    all_served, held, is_busy, is_done, is_lost, is_unsupported, says, served, shown,
+};
+use crate::support::wait::{HANG, eventually, within};
+
+/// Whoever holds it.
+async fn broken(manager: &LockManager, token: Option<FencingToken>) -> Option<HolderInfo> {
+    let broken = within(HANG, manager.break_lock("key", token)).await;
+    broken.expect("an answer")
+}
+
+/// The one of this owner.
+async fn broken_by_owner(manager: &LockManager, owner: &str) -> Option<HolderInfo> {
+    let broken = within(HANG, manager.break_holder("key", owner)).await;
+    broken.expect("an answer")
+}
+
+/// `None`: the store lets nobody out of its queue, and says so.
+async fn taken_out(manager: &LockManager, owner: &str) -> Option<Option<WaiterInfo>> {
+    match within(HANG, manager.break_waiter("key", owner)).await {
+        Ok(waiter) => Some(waiter),
+        Err(error) => {
+            says(
+                &is_unsupported(Err::<(), _>(error)),
+                &["`key`", "queue", "end the process"],
+            );
+            None
+        }
+    }
+}
+
+fn is_taken_out<T>(answer: Result<T, LockError>) {
+    match answer {
+        Err(error @ LockError::TakenOut { .. }) => says(&error, &["`key`", "taken", "ask again"]),
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("it had the lock"),
+    }
+}
+
+async fn only_owner(manager: &LockManager) -> String {
+    let shown = shown(manager, "key").await;
+    let [holder] = &shown.holders[..] else {
+        panic!("one holder, not {shown:?}")
+    };
+    holder.owner.clone()
+}
+
+/// In a task of its own, from when it stands in the queue, if there is one.
+async fn waits(
+    store: &dyn Store,
+    manager: &LockManager,
+    request: LockRequest,
+    before: usize,
+) -> JoinHandle<Result<LockGuard, LockError>> {
+    let waiting = tokio::spawn(request.acquire());
+    if manager.capabilities().fair {
+        queued(store, manager, "key", before + 1).await;
+    }
+    waiting
+}
+
+pub(crate) async fn a_break_lets_the_next_in_at_once(store: &mut dyn Store) {
+    let (holder, next, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let guard = held(holder.lock("key")).await;
+    let owner = only_owner(&operator).await;
+    let waiting = waits(store, &operator, next.lock("key"), 0).await;
+    let was = broken(&operator, None).await.expect("it was held");
+    assert_eq!(was.owner, owner);
+    // No lease here ends within the test.
+    let next = served(waiting).await;
+    assert_ne!(only_owner(&operator).await, owner);
+    // Whatever it knows, it gives nothing back that is another's.
+    let _ = within(HANG, guard.release()).await;
+    is_busy(holder.lock("key").try_acquire().await);
+    assert!(next.is_held());
+    next.release().await.expect("its own lease");
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn a_broken_holder_is_told(store: &mut dyn Store) {
+    let (holder, next, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let guard = held(holder.lock("key").ttl(store.short_ttl())).await;
+    let body = holder.lock("other").ttl(store.short_ttl());
+    let body = tokio::spawn(body.run(std::future::pending::<()>()));
+    eventually("the body runs", async || {
+        operator.inspect("other").await.expect("inspect")
+    })
+    .await;
+    let waiting = waits(store, &operator, next.lock("key"), 0).await;
+    broken(&operator, None).await.expect("it was held");
+    let next = served(waiting).await;
+    let owner = only_owner(&operator).await;
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held());
+    is_lost(guard.release().await);
+    assert_eq!(only_owner(&operator).await, owner);
+    // A body ends, and locks beside it stay.
+    let other = within(HANG, operator.break_lock("other", None)).await;
+    assert!(other.expect("an answer").is_some());
+    is_lost(within(HANG, body).await.expect("no panic"));
+    assert!(next.is_held());
+    next.release().await.expect("its own lease");
+    had(&holder, "key").await;
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn a_wrong_token_breaks_nothing(store: &mut dyn Store) {
+    let (holder, operator) = (process(store).await, process(store).await);
+    let guard = held(holder.lock("key")).await;
+    let token = u64::from(guard.token());
+    let known = shown(&operator, "key").await.holders[0].token;
+    let wrong = [0, token.wrapping_sub(1), token + 64, u64::MAX];
+    for wrong in wrong.into_iter().filter(|wrong| *wrong != token) {
+        let answer = within(HANG, operator.break_lock("key", Some(wrong.into()))).await;
+        match known {
+            Some(_) => assert!(answer.expect("an answer").is_none(), "{wrong}"),
+            None => says(&is_unsupported(answer), &["`key`", "token", "break_holder"]),
+        }
+    }
+    let kept = within(HANG, operator.break_holder("key", "somebody else")).await;
+    assert!(kept.expect("an answer").is_none());
+    let owner = only_owner(&operator).await;
+    is_busy(operator.lock("key").try_acquire().await);
+    let was = match known {
+        Some(known) => {
+            assert_eq!(known, guard.token());
+            broken(&operator, Some(known)).await
+        }
+        None => broken_by_owner(&operator, &owner).await,
+    };
+    assert_eq!(was.expect("it was held").owner, owner);
+    free(&operator, "key").await;
+    let _ = guard.release().await;
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn one_of_several_holders_is_broken(store: &mut dyn Store) {
+    let (one, other, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let capabilities = operator.capabilities();
+    let shared: [(bool, fn(LockRequest) -> LockRequest); 2] = [
+        (capabilities.read_write, LockRequest::read),
+        (capabilities.permits, |request| request.permits(2)),
+    ];
+    for (known, share) in shared {
+        if !known {
+            continue;
+        }
+        let broken_one = held(share(one.lock("key")).ttl(store.short_ttl())).await;
+        let owner = only_owner(&operator).await;
+        let stays = held(share(other.lock("key"))).await;
+        let refused = within(HANG, operator.break_lock("key", None)).await;
+        says(&is_unsupported(refused), &["`key`", "2 hold it", "token"]);
+        assert_eq!(shown(&operator, "key").await.holders.len(), 2);
+        // A writer comes when both have gone.
+        let writer = waits(store, &operator, operator.lock("key"), 0).await;
+        let was = broken_by_owner(&operator, &owner).await;
+        assert_eq!(was.expect("it was held").owner, owner);
+        within(HANG, broken_one.lost()).await;
+        is_lost(broken_one.release().await);
+        assert_ne!(only_owner(&operator).await, owner);
+        assert!(stays.is_held() && !writer.is_finished());
+        stays.release().await.expect("its own lease");
+        served(writer).await.release().await.expect("the release");
+        nothing_left(&operator).await;
+    }
+}
+
+pub(crate) async fn one_of_several_holders_is_broken_by_its_token(store: &mut dyn Store) {
+    let (one, other, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    if !operator.capabilities().read_write {
+        return;
+    }
+    let stays = held(one.lock("key").read()).await;
+    let kept = only_owner(&operator).await;
+    let breaks = held(other.lock("key").read()).await;
+    // Who came last, at least, where tokens are kept at all.
+    let answer = within(HANG, operator.break_lock("key", Some(breaks.token()))).await;
+    let shown = shown(&operator, "key").await;
+    if shown.holders.len() == 2 {
+        let known = |holder: &HolderInfo| holder.token == Some(breaks.token());
+        assert!(!shown.holders.iter().any(known), "{shown:?}");
+        says(&is_unsupported(answer), &["`key`", "break_holder"]);
+        breaks.release().await.expect("its own lease");
+    } else {
+        let was = answer.expect("an answer").expect("it was held");
+        assert_eq!(was.token, Some(breaks.token()));
+        let _ = breaks.release().await;
+    }
+    assert_eq!(only_owner(&operator).await, kept);
+    stays.release().await.expect("its own lease");
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn who_is_not_there_is_not_broken(store: &mut dyn Store) {
+    let (manager, operator) = (process(store).await, process(store).await);
+    assert!(broken(&operator, None).await.is_none());
+    assert!(broken(&operator, Some(7.into())).await.is_none());
+    assert!(broken_by_owner(&operator, "0.0").await.is_none());
+    if let Some(waiter) = taken_out(&operator, "0.0").await {
+        assert!(waiter.is_none());
+    }
+    // Who has come since is another.
+    let guard = held(manager.lock("key")).await;
+    let owner = only_owner(&operator).await;
+    guard.release().await.expect("the release");
+    let guard = held(manager.lock("key")).await;
+    assert!(broken_by_owner(&operator, &owner).await.is_none());
+    is_busy(operator.lock("key").try_acquire().await);
+    guard.release().await.expect("its own lease");
+    let several = within(HANG, operator.break_lock(["key", "other"], None)).await;
+    assert!(matches!(several, Err(LockError::InvalidKey { .. })));
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn what_was_done_is_not_broken(store: &mut dyn Store) {
+    let manager = process(store).await;
+    if !manager.capabilities().once {
+        return;
+    }
+    let done = manager.lock("key").once(Duration::from_secs(3600));
+    let done = within(HANG, done.run(async { Ok::<_, ()>(()) })).await;
+    done.expect("the lock").expect("done");
+    let owner = shown(&manager, "key").await.done.expect("it is done").owner;
+    assert!(broken(&manager, None).await.is_none());
+    assert!(broken_by_owner(&manager, &owner).await.is_none());
+    is_done(within(HANG, manager.lock("key").try_acquire()).await);
+    assert!(manager.forget("key").await.expect("an answer"));
+    free(&manager, "key").await;
+}
+
+/// All that wait in the process of the broken holder are served in their turn.
+pub(crate) async fn a_broken_process_queues_again(store: &mut dyn Store) {
+    let (process_of_many, other, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let guard = held(process_of_many.lock("key").ttl(store.short_ttl())).await;
+    let waiting = waits(store, &operator, other.lock("key"), 0).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let manager = process_of_many.clone();
+        tasks.spawn(async move { manager.lock("key").run(tokio::task::yield_now()).await });
+    }
+    broken(&operator, None).await.expect("it was held");
+    let next = served(waiting).await;
+    within(HANG, guard.lost()).await;
+    assert!(next.is_held());
+    next.release().await.expect("its own lease");
+    all_served(tasks).await;
+    is_lost(guard.release().await);
+    nothing_left(&operator).await;
+}
+
+pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store: &mut dyn Store) {
+    let operator = process(store).await;
+    let guard = held(operator.lock("key")).await;
+    if !operator.capabilities().fair {
+        assert!(taken_out(&operator, "0.0").await.is_none());
+        guard.release().await.expect("the release");
+        return;
+    }
+    let served_in = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for number in 0..4 {
+        let (manager, served_in) = (process(store).await, Arc::clone(&served_in));
+        let body = async move { served_in.lock().expect("the order").push(number) };
+        waiters.push(tokio::spawn(manager.lock("key").run(body)));
+        queued(store, &operator, "key", number + 1).await;
+    }
+    let queue = shown(&operator, "key").await.queue;
+    let Some(second) = queue.get(1) else {
+        // In another library's layout, places are seen by their number only.
+        assert!(taken_out(&operator, "0.0").await.is_none());
+        guard.release().await.expect("the release");
+        for waiter in waiters {
+            served(waiter).await;
+        }
+        return;
+    };
+    let owner = second.owner.clone();
+    let is_out = taken_out(&operator, &owner).await;
+    if let Some(was) = &is_out {
+        assert_eq!(was.as_ref().map(|waiter| &*waiter.owner), Some(&*owner));
+        is_taken_out(within(HANG, waiters.remove(1)).await.expect("no panic"));
+        queued(store, &operator, "key", 3).await;
+        // It is not there a second time, and nobody else is taken out for it.
+        assert!(matches!(taken_out(&operator, &owner).await, Some(None)));
+        assert_eq!(shown(&operator, "key").await.queue.len(), 3);
+    }
+    // It holds the lock.
+    let holder = only_owner(&operator).await;
+    assert!(taken_out(&operator, &holder).await.is_none_or(|was| was.is_none()));
+    guard.release().await.expect("its own lease");
+    for waiter in waiters {
+        served(waiter).await;
+    }
+    let expected = match is_out {
+        Some(_) => &[0, 2, 3][..],
+        None => &[0, 1, 2, 3],
+    };
+    assert_eq!(*served_in.lock().expect("the order"), expected);
+    nothing_left(&operator).await;
+}
+
+/// The place is that of all of them.
+pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn Store) {
+    let (many, operator) = (process(store).await, process(store).await);
+    if !operator.capabilities().fair {
+        return;
+    }
+    let guard = held(operator.lock("key")).await;
+    let first = waits(store, &operator, many.lock("key"), 0).await;
+    let second = tokio::spawn(many.lock("key").acquire());
+    // It waits in its process, of which the store knows nothing.
+    sleep(Duration::from_millis(50)).await;
+    let queue = shown(&operator, "key").await.queue;
+    let is_out = match queue.first() {
+        Some(waiter) => taken_out(&operator, &waiter.owner).await.is_some(),
+        None => false,
+    };
+    if is_out {
+        is_taken_out(within(HANG, first).await.expect("no panic"));
+        is_taken_out(within(HANG, second).await.expect("no panic"));
+        queued(store, &operator, "key", 0).await;
+        // Who asks again has a place again.
+        let again = waits(store, &operator, many.lock("key"), 0).await;
+        guard.release().await.expect("its own lease");
+        served(again).await.release().await.expect("the release");
+    } else {
+        guard.release().await.expect("its own lease");
+        drop(served(first).await);
+        drop(served(second).await);
+    }
+    nothing_left(&operator).await;
+}
+
+/// A writer that waits keeps the readers behind it out. When it is taken out, they share.
+pub(crate) async fn who_waited_behind_one_that_is_taken_out_is_let_in(store: &mut dyn Store) {
+    let (writes, reads, operator) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let capabilities = operator.capabilities();
+    if !capabilities.fair || !capabilities.read_write {
+        return;
+    }
+    let guard = held(operator.lock("key").read()).await;
+    let writer = waits(store, &operator, writes.lock("key"), 0).await;
+    let reader = waits(store, &operator, reads.lock("key").read(), 1).await;
+    let queue = shown(&operator, "key").await.queue;
+    let is_out = match queue.first() {
+        Some(waiter) => taken_out(&operator, &waiter.owner).await.is_some(),
+        None => false,
+    };
+    if is_out {
+        let beside = served(reader).await;
+        assert!(guard.is_held());
+        is_taken_out(within(HANG, writer).await.expect("no panic"));
+        drop(beside);
+        guard.release().await.expect("its own lease");
+    } else {
+        guard.release().await.expect("its own lease");
+        drop(served(writer).await);
+        drop(served(reader).await);
+    }
+    nothing_left(&operator).await;
+}
+
+/// It is sent again, and whoever has the lock by then keeps it.
+pub(crate) async fn a_break_whose_answer_was_lost_breaks_nobody_else(store: &mut dyn Store) {
+    let Some(past) = store.past_proxies() else {
+        return;
+    };
+    let operator = connect(super::config(store).request_timeout(HANG / 2)).await;
+    let there = connect(past.ttl(20 * HANG)).await;
+    // Of a few, one at least is lost behind the look and before the answer.
+    for delay in [0, 1, 2, 3, 5, 8, 13, 20] {
+        let guard = held(there.lock("key")).await;
+        let owner = only_owner(&there).await;
+        let breaking = operator.clone();
+        let breaking = tokio::spawn(async move { breaking.break_lock("key", None).await });
+        sleep(Duration::from_millis(delay)).await;
+        let replies = |swallow| {
+            let proxies = store.proxies().iter();
+            proxies.for_each(|proxy| proxy.swallow_replies(swallow));
+        };
+        replies(true);
+        let gone = eventually("it is broken", async || {
+            let seen = there.inspect("key").await.expect("inspect");
+            seen.is_none().then_some(())
+        });
+        let _ = timeout(Duration::from_millis(200), gone).await;
+        // It does not wait for the answer.
+        let _ = within(HANG, guard.release()).await;
+        let next = held(there.lock("key")).await;
+        let after = only_owner(&there).await;
+        replies(false);
+        store.proxies().iter().for_each(super::Proxy::cut);
+        let answer = within(HANG, breaking).await.expect("no panic");
+        if let Some(was) = answer.expect("an answer") {
+            // It may have looked only now.
+            assert!([&owner, &after].contains(&&was.owner), "{was:?}");
+            if was.owner == owner {
+                assert_eq!(only_owner(&there).await, after);
+            }
+        }
+        let _ = next.release().await;
+    }
+    nothing_left(&there).await;
+}
