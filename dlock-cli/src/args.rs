@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::break_lock::Break;
 use crate::duration;
 use crate::exit::Exit;
 use crate::say;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Ls(Ls),
     Show(Show),
     Wait(Wait),
+    Break(Break),
     Forget(Forget),
     /// Prints completions for a shell
     #[command(after_help = "Examples:

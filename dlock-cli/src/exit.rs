@@ -47,10 +47,15 @@ impl Exit {
             LockError::Timeout { key, waited, .. } => say::line(format_args!(
                 "lock `{key}` was not had within {waited:?}; see who has it with `dlock show`"
             )),
+            LockError::TakenOut { key, .. } => say::line(format_args!(
+                "lock `{key}`: taken out of the queue by an operator (`dlock break --waiter`); ask again if it is still needed"
+            )),
             error => say::error(error),
         }
         match error {
-            LockError::Busy { .. } | LockError::Timeout { .. } => Self(Self::BUSY),
+            LockError::Busy { .. } | LockError::Timeout { .. } | LockError::TakenOut { .. } => {
+                Self(Self::BUSY)
+            }
             LockError::Lost { .. } => Self::LOST,
             error if error.is_denied() => Self::NOT_ALLOWED,
             LockError::Unavailable { .. } => Self::DOWN,

@@ -4,6 +4,7 @@
 compile_error!("`dlock` runs commands in process groups, which only Unix has");
 
 mod args;
+mod break_lock;
 mod duration;
 mod exit;
 mod forget;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Ls(command) => show::ls(&command, &args.common),
         Command::Show(command) => show::show(&command, &args.common),
         Command::Wait(command) => wait::wait(&command, &args.common),
+        Command::Break(command) => break_lock::break_lock(&command, &args.common),
         Command::Forget(command) => forget::forget(&command, &args.common),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -84,8 +84,8 @@ fn of_lock(lock: &LockInfo) -> [String; 8] {
 }
 
 /// A line for each holder.
-const HOLDER: [&str; 9] = [
-    "KEY", "MODE", "HOLDER", "HOST", "PID", "AGE", "LEFT", "WAITERS", "OWNER",
+const HOLDER: [&str; 10] = [
+    "KEY", "MODE", "HOLDER", "HOST", "PID", "TOKEN", "AGE", "LEFT", "WAITERS", "OWNER",
 ];
 
 fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
@@ -97,6 +97,7 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
             name(holder),
             host,
             pid,
+            holder.token.map_or_else(nothing, |token| token.to_string()),
             age(holder),
             time(holder.expires_in),
             lock.waiters.to_string(),
@@ -136,6 +137,7 @@ fn as_json(lock: &LockInfo) -> Value {
             "since_ms": holder.since.map(unix),
             "asked_at_ms": process.map(|process| unix(process.asked_at)),
             "left_ms": holder.expires_in.map(milliseconds),
+            "token": holder.token.map(u64::from),
         })
     };
     let waiter = |waiter: &WaiterInfo| {
@@ -208,7 +210,7 @@ fn place(process: Option<&ProcessInfo>) -> [String; 2] {
 
 /// For how long it has been held. By the holder's clock, and since it was asked for, where
 /// the store does not say: marked.
-fn age(holder: &HolderInfo) -> String {
+pub(crate) fn age(holder: &HolderInfo) -> String {
     match (holder.since, &holder.process) {
         (Some(held), _) => since(held),
         (None, Some(process)) => format!("~{}", since(process.asked_at)),
@@ -247,7 +249,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 /// What others wrote into the store does not steer the terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
         false => c.to_string(),

@@ -318,7 +318,11 @@ pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store:
     }
     // It holds the lock.
     let holder = only_owner(&operator).await;
-    assert!(taken_out(&operator, &holder).await.is_none_or(|was| was.is_none()));
+    assert!(
+        taken_out(&operator, &holder)
+            .await
+            .is_none_or(|was| was.is_none())
+    );
     guard.release().await.expect("its own lease");
     for waiter in waiters {
         served(waiter).await;

@@ -1,5 +1,6 @@
 //! The tool as its users run it: as a process, on real servers.
 
+mod breaking;
 mod databases;
 mod losing;
 mod others;

@@ -1,5 +1,6 @@
 //! The tool on each store that the library speaks for.
 
+use crate::breaking::breaks;
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
@@ -51,6 +52,7 @@ async fn serves(url: &str) {
 
     holder.process.terminate();
     assert_eq!(code(&holder.end().await), 143, "{url}");
+    breaks(url).await;
     nobody_watches(&command).await;
     let free = ran(dlock(url, &["run", "-n", "k", "--", "echo", "ran"])).await;
     assert_eq!(

@@ -11,7 +11,7 @@ use crate::support::wait::{eventually, eventually_blocking};
 use crate::{lives, nobody_watches, redis};
 
 /// A terminal with a program in it, which is killed on drop.
-struct Terminal {
+pub(crate) struct Terminal {
     pty: Arc<Pty>,
     child: Child,
     shown: Arc<Mutex<String>>,
@@ -44,7 +44,7 @@ impl Terminal {
     }
 
     /// The tool, which has the terminal to itself.
-    fn with_tool(arguments: &[&str], server: &RedisServer) -> Self {
+    pub(crate) fn with_tool(arguments: &[&str], server: &RedisServer) -> Self {
         Self::with(env!("CARGO_BIN_EXE_dlock"), arguments, server)
     }
 
@@ -55,12 +55,12 @@ impl Terminal {
         terminal
     }
 
-    fn types(&self, keys: &str) {
+    pub(crate) fn types(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).expect("a terminal");
     }
 
     /// Waits until this is on the screen, and forgets all up to there.
-    async fn shows(&self, text: &str) -> String {
+    pub(crate) async fn shows(&self, text: &str) -> String {
         eventually(&format!("{text:?} is shown"), async || {
             let mut shown = self.shown.lock().expect("no panic");
             let end = shown.find(text)? + text.len();
@@ -75,7 +75,7 @@ impl Terminal {
         self.shows("\n").await.trim().to_owned()
     }
 
-    fn ends(mut self) -> Option<i32> {
+    pub(crate) fn ends(mut self) -> Option<i32> {
         let ended = eventually_blocking("it ends", || self.child.try_wait().expect("a child"));
         ended.code()
     }

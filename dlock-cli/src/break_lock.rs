@@ -1,0 +1,176 @@
+//! `dlock break`.
+
+use std::io::{self, IsTerminal};
+
+use clap::Args;
+use dlock::FencingToken;
+use dlock::backend::{HolderInfo, LockInfo, ProcessInfo};
+
+use crate::args::Common;
+use crate::exit::Exit;
+use crate::show::{age, printable};
+use crate::{say, store};
+
+/// Takes a lock away from its holder, or a waiter out of its queue
+///
+/// The next who waits has the lock at once. The holder is told at its next renewal, and its
+/// work goes on until then: end its process, if you can.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dlock break stock:42                     asks, in a terminal
+  dlock break stock:42 --yes               whoever holds it
+  dlock break stock:42 --token 1289        only who has this token, as `dlock show` prints it
+  dlock break stock:42 --holder 9c1f….7@…  only this owner; of several holders, one
+  dlock break stock:42 --waiter 9c1f….8@…  takes this one out of the queue
+
+Exit codes: 0 it is broken, or nobody holds it; 75 it is held still: by somebody else, or you
+said no; 64 usage; 69 the store is down; 77 not allowed there; 78 the store cannot do this.")]
+pub(crate) struct Break {
+    /// Which
+    pub(crate) key: String,
+    /// Only if its holder has this fencing token
+    #[arg(long, value_name = "T", group = "whom")]
+    pub(crate) token: Option<u64>,
+    /// Only the lease of this owner, as `dlock show` prints it
+    #[arg(long, value_name = "ID", group = "whom")]
+    pub(crate) holder: Option<String>,
+    /// Takes this owner out of the queue, as `dlock show` prints it
+    #[arg(long, value_name = "ID", group = "whom")]
+    pub(crate) waiter: Option<String>,
+    /// Does not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+pub(crate) fn break_lock(args: &Break, common: &Common) -> Result<Exit, Exit> {
+    let Break { key, .. } = args;
+    if let Some(owner) = &args.waiter {
+        return take_out(key, owner, common);
+    }
+    if let Some(token) = args.token {
+        let token = FencingToken::from(token);
+        let broken = store::ask(common, |manager| async move {
+            manager.break_lock(key, Some(token)).await
+        })?;
+        return match broken {
+            Some(holder) => Ok(told(key, &holder)),
+            None => not_there(key, &format!("token {token}"), common),
+        };
+    }
+    let owner = match &args.holder {
+        Some(owner) => owner.clone(),
+        None => match chosen(args, common)? {
+            Some(owner) => owner,
+            None => return Ok(Exit::OK),
+        },
+    };
+    let owner = &owner;
+    let broken = store::ask(common, |manager| async move {
+        manager.break_holder(key, owner).await
+    })?;
+    match broken {
+        Some(holder) => Ok(told(key, &holder)),
+        None => not_there(key, "this owner", common),
+    }
+}
+
+/// The only holder, if that is what is meant. `None`: nobody holds it.
+fn chosen(args: &Break, common: &Common) -> Result<Option<String>, Exit> {
+    let Break { key, .. } = args;
+    let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !args.yes && !asks {
+        say::line(format_args!(
+            "lock `{key}`: there is no terminal to ask in; say whom with --token, --holder or \
+             --waiter, or that it is to be broken whoever holds it with --yes; see `dlock break \
+             --help`"
+        ));
+        return Err(Exit::USAGE);
+    }
+    let lock = look(key, common)?;
+    let holders = lock.map(|lock| lock.holders).unwrap_or_default();
+    match &holders[..] {
+        [] => {
+            say::line(format_args!("lock `{key}`: nobody holds it"));
+            Ok(None)
+        }
+        [holder] if args.yes || agrees(key, holder) => Ok(Some(holder.owner.clone())),
+        [_] => {
+            say::line(format_args!("lock `{key}`: nothing was broken"));
+            Err(Exit(Exit::BUSY))
+        }
+        several => {
+            say::line(format_args!(
+                "lock `{key}`: {} hold it together; say whose lease to end with --token or \
+                 --holder, as `dlock show` prints them",
+                several.len()
+            ));
+            Err(Exit::USAGE)
+        }
+    }
+}
+
+fn agrees(key: &str, holder: &HolderInfo) -> bool {
+    say::raw(&format!(
+        "Lock `{}` is held by {}, for {}.\nWhat it does goes on beside the next holder until it \
+         is told, at its next renewal.\nBreak it? [y/N] ",
+        printable(key),
+        who(holder.process.as_ref(), &holder.owner),
+        age(holder),
+    ));
+    let mut answer = String::new();
+    // Who cannot be heard has not said yes.
+    let _ = io::stdin().read_line(&mut answer);
+    matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
+}
+
+fn take_out(key: &str, owner: &str, common: &Common) -> Result<Exit, Exit> {
+    let waiter = store::ask(common, |manager| async move {
+        manager.break_waiter(key, owner).await
+    })?;
+    say::line(match waiter {
+        Some(waiter) => format!(
+            "lock `{key}`: taken out of the queue, and told so: {}",
+            who(waiter.process.as_ref(), &waiter.owner)
+        ),
+        None => format!("lock `{key}`: nobody waits by this name; it may have the lock by now"),
+    });
+    Ok(Exit::OK)
+}
+
+fn look(key: &str, common: &Common) -> Result<Option<LockInfo>, Exit> {
+    store::ask(common, |manager| async move { manager.inspect(key).await })
+}
+
+fn told(key: &str, holder: &HolderInfo) -> Exit {
+    say::line(format_args!(
+        "lock `{key}`: broken; {} had it, and is told at its next renewal",
+        who(holder.process.as_ref(), &holder.owner)
+    ));
+    Exit::OK
+}
+
+/// Whether that is because somebody else holds it, tells the exit code.
+fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
+    let is_held = look(key, common)?.is_some_and(|lock| !lock.holders.is_empty());
+    if is_held {
+        say::line(format_args!(
+            "lock `{key}`: nobody with {whom} holds it, and nothing was broken; see who does \
+             with `dlock show`"
+        ));
+        return Ok(Exit(Exit::BUSY));
+    }
+    say::line(format_args!("lock `{key}`: nobody holds it"));
+    Ok(Exit::OK)
+}
+
+fn who(process: Option<&ProcessInfo>, owner: &str) -> String {
+    match process {
+        Some(process) => format!(
+            "{} on {} (pid {})",
+            printable(&process.label),
+            printable(&process.host),
+            process.pid
+        ),
+        None => printable(owner),
+    }
+}

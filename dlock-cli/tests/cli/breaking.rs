@@ -1,0 +1,176 @@
+//! `dlock break`, as a process.
+
+use crate::support::program::Program;
+use crate::support::wait::{HANG, eventually, until, within};
+use crate::terminal::Terminal;
+use crate::{code, dlock, printed, ran, redis, stderr, stdout};
+
+const HOLDS: [&str; 4] = [
+    "--",
+    "sh",
+    "-c",
+    "echo pid $$; echo token $DLOCK_TOKEN; sleep 1000",
+];
+
+/// A process that has the lock, with what it calls its token.
+async fn holder(url: &str, options: &[&str]) -> (Program, String) {
+    let arguments = [&["run", "-k", "0s"], options, &["k"], &HOLDS[..]].concat();
+    let program = Program::start(dlock(url, &arguments));
+    printed(&program, "pid ").await;
+    let token = printed(&program, "token").await;
+    (program, token)
+}
+
+/// The owners that are shown, of those who hold or wait.
+async fn owners(url: &str, part: &str) -> Vec<String> {
+    let json = stdout(&ran(dlock(url, &["show", "k", "-o", "json"])).await);
+    let Some((_, rest)) = json.split_once(&format!("\"{part}\": [")) else {
+        return Vec::new();
+    };
+    let (list, _) = rest.split_once(']').expect("a list");
+    let owners = list
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("\"owner\": \""));
+    owners
+        .map(|owner| {
+            owner
+                .trim_end_matches("\",")
+                .trim_end_matches('"')
+                .to_owned()
+        })
+        .collect()
+}
+
+async fn waits(url: &str, before: usize) -> Program {
+    let waiter = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
+    let queue = async || owners(url, "queue").await.len();
+    until("it waits", queue, |&waiting| waiting == before + 1).await;
+    waiter
+}
+
+/// What a store can do of it, and what it says of the rest.
+pub(crate) async fn breaks(url: &str) {
+    let free = ran(dlock(url, &["break", "k", "--yes"])).await;
+    assert_eq!(code(&free), 0, "{url}: {}", stderr(&free));
+    assert!(
+        stderr(&free).contains("nobody holds it"),
+        "{url}: {}",
+        stderr(&free)
+    );
+
+    let (mut first, token) = holder(url, &["--ttl", "6s"]).await;
+    let unasked = ran(dlock(url, &["break", "k"])).await;
+    assert_eq!(code(&unasked), 64, "{url}: {}", stderr(&unasked));
+    assert!(
+        stderr(&unasked).contains("--yes"),
+        "{url}: {}",
+        stderr(&unasked)
+    );
+    let wrong = ran(dlock(url, &["break", "k", "--token", "1"])).await;
+    let keeps_tokens = code(&wrong) == 75;
+    assert!(
+        keeps_tokens || code(&wrong) == 78,
+        "{url}: {}",
+        stderr(&wrong)
+    );
+    let stranger = ran(dlock(url, &["break", "k", "--holder", "somebody"])).await;
+    assert_eq!(code(&stranger), 75, "{url}: {}", stderr(&stranger));
+    let wide = stdout(&ran(dlock(url, &["show", "k"])).await);
+    assert!(wide.contains("TOKEN"), "{url}: {wide}");
+    let next = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
+    let broken = if keeps_tokens {
+        assert!(wide.contains(&format!(" {token} ")), "{url}: {wide}");
+        ran(dlock(url, &["break", "k", "--token", &token])).await
+    } else {
+        assert!(
+            stderr(&wrong).contains("token"),
+            "{url}: {}",
+            stderr(&wrong)
+        );
+        let [owner] = &owners(url, "holders").await[..] else {
+            panic!("{url}: {wide}")
+        };
+        ran(dlock(url, &["break", "k", "--holder", owner])).await
+    };
+    assert_eq!(code(&broken), 0, "{url}: {}", stderr(&broken));
+    let said = stderr(&broken);
+    assert!(
+        said.contains("broken") && said.lines().count() == 1,
+        "{url}: {said}"
+    );
+    assert_eq!(code(&within(HANG, next.end()).await), 0, "{url}");
+    // It has lost it, and learns that.
+    assert_eq!(code(&within(HANG, first.end()).await), 74, "{url}");
+
+    let (mut second, _) = holder(url, &["--ttl", "6s"]).await;
+    let broken = ran(dlock(url, &["break", "k", "--yes"])).await;
+    assert_eq!(code(&broken), 0, "{url}: {}", stderr(&broken));
+    assert_eq!(code(&within(HANG, second.end()).await), 74, "{url}");
+}
+
+#[tokio::test]
+async fn one_of_several_is_named() {
+    let server = redis().await;
+    let url = server.url();
+    let (mut one, _) = holder(&url, &["--read", "--ttl", "6s"]).await;
+    let [owner] = &owners(&url, "holders").await[..] else {
+        panic!("one holder")
+    };
+    let (mut other, _) = holder(&url, &["--read"]).await;
+    let several = ran(dlock(&url, &["break", "k", "--yes"])).await;
+    assert_eq!(code(&several), 64, "{}", stderr(&several));
+    assert!(
+        stderr(&several).contains("2 hold it"),
+        "{}",
+        stderr(&several)
+    );
+    let broken = ran(dlock(&url, &["break", "k", "--holder", owner])).await;
+    assert_eq!(code(&broken), 0, "{}", stderr(&broken));
+    assert_eq!(code(&within(HANG, one.end()).await), 74);
+    assert_eq!(owners(&url, "holders").await.len(), 1);
+    other.process.terminate();
+    assert_eq!(code(&other.end().await), 143);
+}
+
+#[tokio::test]
+async fn a_waiter_is_taken_out() {
+    let server = redis().await;
+    let url = server.url();
+    let (mut holder, _) = holder(&url, &[]).await;
+    let out = waits(&url, 0).await;
+    let stays = waits(&url, 1).await;
+    let queue = owners(&url, "queue").await;
+    let taken = ran(dlock(&url, &["break", "k", "--waiter", &queue[0]])).await;
+    assert_eq!(code(&taken), 0, "{}", stderr(&taken));
+    assert!(stderr(&taken).contains("taken out"), "{}", stderr(&taken));
+    let told = within(HANG, out.end()).await;
+    assert_eq!(code(&told), 75, "{}", stderr(&told));
+    assert!(stderr(&told).contains("taken"), "{}", stderr(&told));
+    assert_eq!(owners(&url, "queue").await, queue[1..]);
+    let again = ran(dlock(&url, &["break", "k", "--waiter", &queue[0]])).await;
+    assert!(
+        stderr(&again).contains("nobody waits"),
+        "{}",
+        stderr(&again)
+    );
+    holder.process.terminate();
+    assert_eq!(code(&holder.end().await), 143);
+    assert_eq!(stdout(&within(HANG, stays.end()).await), "ran\n");
+}
+
+#[tokio::test]
+async fn a_terminal_is_asked() {
+    let server = redis().await;
+    let url = server.url();
+    let (mut holder, _) = holder(&url, &["--ttl", "6s"]).await;
+    for (answer, exit) in [("\n", 75), ("n\n", 75), ("y\n", 0)] {
+        let terminal = Terminal::with_tool(&["break", "k"], &server);
+        terminal.shows("[y/N] ").await;
+        terminal.types(answer);
+        assert_eq!(terminal.ends(), Some(exit), "{answer:?}");
+        let held =
+            async || (owners(&url, "holders").await.len() == usize::from(exit != 0)).then_some(());
+        eventually("it is held, or broken", held).await;
+    }
+    assert_eq!(code(&within(HANG, holder.end()).await), 74);
+}
