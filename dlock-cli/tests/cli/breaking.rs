@@ -77,7 +77,7 @@ pub(crate) async fn breaks(url: &str) {
     assert_eq!(code(&stranger), 75, "{url}: {}", stderr(&stranger));
     let wide = stdout(&ran(dlock(url, &["show", "k"])).await);
     assert!(wide.contains("TOKEN"), "{url}: {wide}");
-    let next = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
+    let mut next = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
     let broken = if keeps_tokens {
         assert!(wide.contains(&format!(" {token} ")), "{url}: {wide}");
         ran(dlock(url, &["break", "k", "--token", &token])).await
@@ -137,8 +137,8 @@ async fn a_waiter_is_taken_out() {
     let server = redis().await;
     let url = server.url();
     let (mut holder, _) = holder(&url, &[]).await;
-    let out = waits(&url, 0).await;
-    let stays = waits(&url, 1).await;
+    let mut out = waits(&url, 0).await;
+    let mut stays = waits(&url, 1).await;
     let queue = owners(&url, "queue").await;
     let taken = ran(dlock(&url, &["break", "k", "--waiter", &queue[0]])).await;
     assert_eq!(code(&taken), 0, "{}", stderr(&taken));

@@ -31,6 +31,7 @@ const COUNTERS: [(&str, &[(&str, &[&str])]); 5] = [
                     "reentered",
                     "busy",
                     "done",
+                    "taken_out",
                     "timeout",
                     "unavailable",
                     "cancelled",
