@@ -22,7 +22,8 @@ use self::scripted::{
 };
 use super::{Engine, Time};
 use crate::backend::{
-    Backend, BackendErrorKind, Grant, Mode, Owner, Released, Renewed, Request, TokenTier,
+    Backend, BackendErrorKind, Grant, HolderInfo, Mode, Owner, Released, Renewed, Request,
+    TokenTier,
 };
 use crate::store::{Looks, Opening};
 
@@ -478,6 +479,44 @@ for_each! { every_store:
             sleep(2 * TTL).await;
             assert_eq!(sim.state().done, Some(holder.owner));
             assert!(sim.is_free(), "nothing is left");
+        }
+    }
+
+    /// Whatever becomes of the command: it is broken once, who waits has the lock, and neither
+    /// a repeat nor the one who was broken takes it away again.
+    async fn a_break_ends_one_lease<P: Proof>() {
+        let fates = [
+            vec![],
+            vec![Fate::RequestLost],
+            vec![Fate::AnswerLost],
+            vec![Fate::Half],
+            vec![Fate::Refused],
+            vec![Fate::AnswerLost, Fate::AnswerLost],
+            vec![Fate::Late(Duration::from_millis(300))],
+            vec![Fate::SlowAnswer(Duration::from_millis(300))],
+        ];
+        for fates in fates {
+            let (sim, engine) = start::<P>().await;
+            let (broken, next) = (request(), request());
+            granted(&engine, &broken).await;
+            let shown = HolderInfo::new(broken.owner.to_string(), None);
+            let breaking = async {
+                sleep(Duration::from_millis(100)).await;
+                sim.next(fates.clone());
+                engine.break_lock("key", &shown).await
+            };
+            let waiting = timeout(TTL / 2, engine.acquire(&next));
+            let (had, told) = tokio::join!(waiting, breaking);
+            had.expect("in time").expect("the lock");
+            assert_eq!(told.expect("an answer"), Released::Released, "{fates:?}");
+            let again = engine.break_lock("key", &shown).await;
+            assert_eq!(again.expect("an answer"), Released::NotHeld, "{fates:?}");
+            let renewed = engine.renew(std::slice::from_ref(&broken)).await;
+            assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{fates:?}: {renewed:?}");
+            let released = engine.release(&broken).await.expect("an answer");
+            assert_eq!(released, Released::NotHeld, "{fates:?}");
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(sim.holder(), Some(next.owner), "{fates:?}");
         }
     }
 

@@ -13,8 +13,8 @@ use dlock::backend::{
     Servers, TokenTier, WaiterInfo,
 };
 use dlock::store::{
-    Abandoned, Applied, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want,
+    Abandoned, Applied, Break, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want, Whose,
 };
 use tokio::task::{self, JoinHandle};
 
@@ -159,6 +159,27 @@ impl Store for Directory {
         let owner = request.owner.to_string();
         let released = self.change(request, deadline, move |lock, _| lock.release(&owner));
         Ok(if released.await? {
+            Freed::Released
+        } else {
+            Freed::NotHeld
+        })
+    }
+
+    /// Whoever holds it: the owner is compared while the file is locked.
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Whose::Holder(holder) = &broken.whose else {
+            return Err(broken.refused("directory"));
+        };
+        let (path, key, owner) = (self.path.clone(), broken.key.clone(), holder.owner.clone());
+        let broken = self.blocking(deadline, move || {
+            files::change(&path, &key, deadline, |lock, _| lock.release(&owner))
+        });
+        Ok(if broken.await? {
             Freed::Released
         } else {
             Freed::NotHeld

@@ -21,8 +21,8 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{
-    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want, Whose,
 };
 use crate::sync::{Mutex, MutexGuard};
 
@@ -983,6 +983,27 @@ impl<P: Proof> Store for Scripted<P> {
         match self.send(command, fate, deadline, attempt).await?.0 {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
+            Answer::Done(false) => Ok(Freed::NotHeld),
+            answer => Err(failed(answer)),
+        }
+    }
+
+    /// By whose lease it is now: if that has ended on the way, it is nobody's.
+    async fn break_off(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Whose::Holder(holder) = &broken.whose else {
+            return Err(broken.refused("scripted"));
+        };
+        let held_by = self.sim.holder();
+        let shown = held_by.filter(|owner| owner.to_string() == holder.owner);
+        let command = Command::Release(shown.unwrap_or_else(Owner::unique), false);
+        let fate = self.sim.state().fates.pop_front();
+        match self.send(command, fate, deadline, attempt).await?.0 {
+            Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) => Ok(Freed::NotHeld),
             answer => Err(failed(answer)),
         }
