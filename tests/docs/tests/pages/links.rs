@@ -14,14 +14,8 @@ fn every_link_leads_somewhere() {
     for page in &pages {
         for link in page.links() {
             let target = &link.what.target;
-            if target.contains("://") || target.starts_with("mailto:") {
+            let Some((path, anchor)) = within(&page.path, target) else {
                 continue;
-            }
-            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let path = if path.is_empty() {
-                PathBuf::from(&page.path)
-            } else {
-                beside(&page.path, path)
             };
             let found = match pages.iter().find(|page| Path::new(&page.path) == path) {
                 Some(page) => anchor.is_empty() || page.anchors().iter().any(|at| at == anchor),
@@ -45,9 +39,8 @@ fn every_page_is_linked_from_another() {
         .flat_map(|page| {
             let links = page.links().into_iter();
             let targets = links.filter_map(|link| {
-                let target = link.what.target;
-                let path = target.split('#').next()?;
-                Some(beside(&page.path, path))
+                let (path, _) = within(&page.path, &link.what.target)?;
+                Some(path)
             });
             let others = targets.filter(|target| Path::new(&page.path) != target);
             others.collect::<Vec<_>>()
@@ -59,6 +52,41 @@ fn every_page_is_linked_from_another() {
         .map(|page| format!("nothing leads to {}", page.path))
         .collect();
     none_wrong(&alone);
+}
+
+/// It is shown by registries too, where nothing lies beside it.
+#[test]
+fn the_front_page_names_the_repository_in_its_links() {
+    let pages = pages();
+    let front = pages.iter().find(|page| page.path == "README.md");
+    let mut wrong = Vec::new();
+    for link in front.expect("the front page").links() {
+        let target = link.what.target;
+        if !target.contains("://") && !target.starts_with('#') {
+            wrong.push(format!("README.md:{}: {target}", link.line));
+        }
+    }
+    none_wrong(&wrong);
+}
+
+/// Where the repository is on the web: what is written there as pages, and as images.
+const REPOSITORY: [&str; 2] = [
+    "https://github.com/dlock-rs/dlock/blob/HEAD/",
+    "https://github.com/dlock-rs/dlock/raw/HEAD/",
+];
+
+/// The path, from the root, of what a page calls `target`, and the anchor there. `None`:
+/// it is not in the repository.
+fn within<'a>(page: &str, target: &'a str) -> Option<(PathBuf, &'a str)> {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let ours = REPOSITORY.iter().find_map(|root| path.strip_prefix(root));
+    let path = match ours {
+        Some(path) => PathBuf::from(path),
+        None if target.contains("://") || target.starts_with("mailto:") => return None,
+        None if path.is_empty() => PathBuf::from(page),
+        None => beside(page, path),
+    };
+    Some((path, anchor))
 }
 
 /// The path, from the root, of what a page calls `target`.
