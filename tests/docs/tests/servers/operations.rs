@@ -9,18 +9,21 @@ use crate::support::locks::{connect, held, served};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
 
-/// The commands of the page, in order, without what they are for.
+/// What the page says to Redis, in order, without what it is for: in its blocks, and then
+/// within its text.
 fn commands() -> Vec<String> {
     let pages = pages();
     let page = pages.iter().find(|page| page.path == "docs/operations.md");
-    let blocks = page.expect("the page").blocks().into_iter();
-    let blocks = blocks.filter(|block| block.what.info == ["console"]);
-    let text: String = blocks.map(|block| block.what.text).collect();
-    let lines = text
-        .lines()
-        .map(|line| line.strip_prefix("$ ").expect("a command"));
-    lines
-        .map(|line| line.split(" # ").next().unwrap_or_default().to_owned())
+    let page = page.expect("the page");
+    let mut blocks = page.blocks();
+    blocks.retain(|block| block.what.info == ["console"]);
+    let lines = blocks.iter().flat_map(|block| block.what.text.lines());
+    let typed = lines.map(|line| line.strip_prefix("$ ").expect("a command"));
+    let codes = page.codes().into_iter().map(|code| code.what);
+    let all = typed.map(str::to_owned).chain(codes);
+    let redis = all.filter(|command| command.starts_with("redis-cli "));
+    redis
+        .map(|command| command.split(" # ").next().unwrap_or_default().to_owned())
         .collect()
 }
 
