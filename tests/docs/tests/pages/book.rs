@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::links::beside;
+use crate::links::{SUMMARY, beside};
 use crate::markdown::{pages, root};
 use crate::{metadata, none_wrong};
-
-/// The list of its pages, which is none itself.
-pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 
 #[test]
 fn every_page_is_in_the_book_once() {
