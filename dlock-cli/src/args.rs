@@ -10,6 +10,7 @@ use crate::break_lock::Break;
 use crate::duration;
 use crate::exit::Exit;
 use crate::say;
+use crate::top::metrics::fetch::Endpoint;
 
 /// Locks for scripts and cron jobs, over the store that your services use
 #[derive(Debug, Parser)]
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Run(Run),
     Ls(Ls),
     Show(Show),
+    Top(Top),
     Wait(Wait),
     Break(Break),
     Forget(Forget),
@@ -136,6 +138,7 @@ pub(crate) enum OnLost {
 #[command(after_help = "Examples:
   dlock ls
   dlock ls stock: --sort left
+  dlock ls stock: --watch 5s
   dlock ls -o json | jq -r '.[].key'")]
 pub(crate) struct Ls {
     /// Only keys that begin so
@@ -147,6 +150,9 @@ pub(crate) struct Ls {
     /// In which form
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Form,
+    /// Again and again, so long after each other, until it is interrupted; 2s if not said
+    #[arg(long, value_name = "DUR", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::pause)]
+    pub(crate) watch: Option<Duration>,
 }
 
 /// What a list is sorted by.
@@ -182,6 +188,29 @@ pub(crate) struct Show {
     /// In which form
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Form,
+}
+
+/// Shows live who holds and waits for what, in a terminal
+///
+/// What no store knows, as how often a lock is granted and lost, the services count: name where
+/// they export their metrics. Without that it is a sample from look to look, marked `~`, or `-`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock top
+  dlock top stock: --interval 5s
+  dlock top --metrics http://web-1:9000/metrics http://web-2:9000/metrics
+
+`?` shows the keys.")]
+pub(crate) struct Top {
+    /// Only keys that begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Where services export their metrics in the text format of Prometheus, over plain HTTP
+    #[arg(long, value_name = "URL", num_args = 1.., value_parser = Endpoint::parse)]
+    pub(crate) metrics: Vec<Endpoint>,
+    /// How long it is from one look at the store to the next
+    #[arg(short, long, value_name = "DUR", default_value = "2s", value_parser = duration::pause)]
+    pub(crate) interval: Duration,
 }
 
 /// Waits in the queue of a lock and returns when its turn has come

@@ -14,3 +14,13 @@ pub(crate) fn or_zero(text: &str) -> Result<Duration, String> {
         text => above_zero(text),
     }
 }
+
+/// The time from look to look, which is not a load for the store.
+pub(crate) fn pause(text: &str) -> Result<Duration, String> {
+    match above_zero(text)? {
+        pause if pause < LEAST_PAUSE => Err(format!("it is at least {LEAST_PAUSE:?}")),
+        pause => Ok(pause),
+    }
+}
+
+const LEAST_PAUSE: Duration = Duration::from_millis(200);

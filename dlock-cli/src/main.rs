@@ -9,10 +9,12 @@ mod duration;
 mod exit;
 mod forget;
 mod output;
+mod repeat;
 mod run;
 mod say;
 mod show;
 mod store;
+mod top;
 mod wait;
 
 use std::process::ExitCode;
@@ -40,8 +42,12 @@ fn main() -> ExitCode {
     say::set_verbose(args.common.verbose);
     let exit = match args.command {
         Command::Run(command) => run::run(&command, &args.common),
-        Command::Ls(command) => show::ls(&command, &args.common),
+        Command::Ls(command) => match command.watch {
+            Some(pause) => repeat::ls(&command, pause, &args.common),
+            None => show::ls(&command, &args.common),
+        },
         Command::Show(command) => show::show(&command, &args.common),
+        Command::Top(command) => top::top(&command, &args.common),
         Command::Wait(command) => wait::wait(&command, &args.common),
         Command::Break(command) => break_lock::break_lock(&command, &args.common),
         Command::Forget(command) => forget::forget(&command, &args.common),

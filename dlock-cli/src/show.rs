@@ -11,17 +11,21 @@ use crate::exit::Exit;
 use crate::{output, say, store};
 
 pub(crate) fn ls(args: &Ls, common: &Common) -> Result<Exit, Exit> {
-    let mut locks = store::ask(
+    let locks = store::ask(
         common,
         |manager| async move { manager.list(&args.prefix).await },
     )?;
+    print(&sorted(locks, args.sort), args.output)
+}
+
+pub(crate) fn sorted(mut locks: Vec<LockInfo>, by: Sort) -> Vec<LockInfo> {
     locks.sort_by(|a, b| a.key.cmp(&b.key));
-    match args.sort {
+    match by {
         Sort::Key => {}
         Sort::Left => locks.sort_by_key(|lock| left(lock).unwrap_or(Duration::MAX)),
         Sort::Waiters => locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiters)),
     }
-    print(&locks, args.output)
+    locks
 }
 
 pub(crate) fn show(args: &Show, common: &Common) -> Result<Exit, Exit> {
@@ -43,20 +47,25 @@ pub(crate) fn show(args: &Show, common: &Common) -> Result<Exit, Exit> {
 }
 
 fn print(locks: &[LockInfo], form: Form) -> Result<Exit, Exit> {
+    output::write(text(locks, form).as_bytes())
+}
+
+/// One array.
+pub(crate) fn json(locks: &[LockInfo]) -> Value {
+    Value::Array(locks.iter().map(as_json).collect())
+}
+
+pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
     let text = match form {
-        Form::Json => {
-            let locks: Vec<_> = locks.iter().map(as_json).collect();
-            format!("{:#}\n", Value::Array(locks))
-        }
+        Form::Json => format!("{:#}\n", json(locks)),
         Form::Table => table(locks.iter().map(|lock| of_lock(lock).to_vec()), &LOCK),
         Form::Wide => table(locks.iter().flat_map(of_holders), &HOLDER),
     };
     let waiters = locks.iter().flat_map(of_waiters);
-    let text = match form != Form::Json && locks.iter().any(|lock| !lock.queue.is_empty()) {
+    match form != Form::Json && locks.iter().any(|lock| !lock.queue.is_empty()) {
         true => format!("{text}\n{}", table(waiters, &WAITER)),
         false => text,
-    };
-    output::write(text.as_bytes())
+    }
 }
 
 /// A line for each lock.
@@ -66,15 +75,11 @@ const LOCK: [&str; 8] = [
 
 fn of_lock(lock: &LockInfo) -> [String; 8] {
     let first = holders(lock).next();
-    let name = first.map_or_else(nothing, |first| match holders(lock).count() {
-        1 => name(first),
-        all => format!("{} +{}", name(first), all - 1),
-    });
     let [host, pid] = place(first.and_then(|first| first.process.as_ref()));
     [
         printable(&lock.key),
         mode(lock),
-        name,
+        holder(lock),
         host,
         pid,
         first.map_or_else(nothing, age),
@@ -107,9 +112,9 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
 }
 
 /// A line for each who waits, in the order of the queue.
-const WAITER: [&str; 7] = ["PLACE", "MODE", "WAITER", "HOST", "PID", "WAITS", "OWNER"];
+pub(crate) const WAITER: [&str; 7] = ["PLACE", "MODE", "WAITER", "HOST", "PID", "WAITS", "OWNER"];
 
-fn of_waiters(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
+pub(crate) fn of_waiters(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
     let places = (1_usize..).zip(&lock.queue);
     places.map(|(number, waiter)| {
         let process = waiter.process.as_ref();
@@ -166,16 +171,16 @@ fn as_json(lock: &LockInfo) -> Value {
 }
 
 /// Who holds it, or has done it.
-fn holders(lock: &LockInfo) -> impl Iterator<Item = &HolderInfo> {
+pub(crate) fn holders(lock: &LockInfo) -> impl Iterator<Item = &HolderInfo> {
     lock.holders.iter().chain(&lock.done)
 }
 
 /// Until the first of its holders ends, unless it is renewed.
-fn left(lock: &LockInfo) -> Option<Duration> {
+pub(crate) fn left(lock: &LockInfo) -> Option<Duration> {
     holders(lock).filter_map(|holder| holder.expires_in).min()
 }
 
-fn mode(lock: &LockInfo) -> String {
+pub(crate) fn mode(lock: &LockInfo) -> String {
     match lock.mode {
         _ if lock.done.is_some() => "done".to_owned(),
         Mode::Permits(most) => format!("{} of {most}", lock.holders.len()),
@@ -192,8 +197,17 @@ fn word(mode: Mode) -> &'static str {
     }
 }
 
+/// Who holds it: the first one, and how many others.
+pub(crate) fn holder(lock: &LockInfo) -> String {
+    let first = holders(lock).next();
+    first.map_or_else(nothing, |first| match holders(lock).count() {
+        1 => name(first),
+        all => format!("{} +{}", name(first), all - 1),
+    })
+}
+
 /// What a holder calls itself; what another program left has its owner only.
-fn name(holder: &HolderInfo) -> String {
+pub(crate) fn name(holder: &HolderInfo) -> String {
     printable(match &holder.process {
         Some(process) => &process.label,
         None => &holder.owner,
@@ -201,7 +215,7 @@ fn name(holder: &HolderInfo) -> String {
 }
 
 /// Its machine, and its number there.
-fn place(process: Option<&ProcessInfo>) -> [String; 2] {
+pub(crate) fn place(process: Option<&ProcessInfo>) -> [String; 2] {
     match process {
         Some(process) => [printable(&process.host), process.pid.to_string()],
         None => [nothing(), nothing()],
@@ -211,11 +225,18 @@ fn place(process: Option<&ProcessInfo>) -> [String; 2] {
 /// For how long it has been held. By the holder's clock, and since it was asked for, where
 /// the store does not say: marked.
 pub(crate) fn age(holder: &HolderInfo) -> String {
-    match (holder.since, &holder.process) {
-        (Some(held), _) => since(held),
-        (None, Some(process)) => format!("~{}", since(process.asked_at)),
-        (None, None) => nothing(),
+    match begun(holder) {
+        Some((moment, true)) => since(moment),
+        Some((moment, false)) => format!("~{}", since(moment)),
+        None => nothing(),
     }
+}
+
+/// Since when it has been held, and whether it is the store that says so.
+pub(crate) fn begun(holder: &HolderInfo) -> Option<(SystemTime, bool)> {
+    let held = holder.since.map(|since| (since, true));
+    let asked = holder.process.as_ref();
+    held.or_else(|| asked.map(|process| (process.asked_at, false)))
 }
 
 fn since(moment: SystemTime) -> String {
@@ -228,11 +249,11 @@ fn unix(moment: SystemTime) -> u64 {
 }
 
 /// That the store does not say.
-fn nothing() -> String {
+pub(crate) fn nothing() -> String {
     "-".to_owned()
 }
 
-fn time(time: Option<Duration>) -> String {
+pub(crate) fn time(time: Option<Duration>) -> String {
     let Some(time) = time else {
         return nothing();
     };

@@ -31,7 +31,7 @@ const CAUGHT: [Signal; 17] = [
 ];
 
 /// Those that do nothing to who does not catch them.
-const HARMLESS: [Signal; 4] = [Signal::CHILD, Signal::CONT, Signal::URG, Signal::WINCH];
+pub(crate) const HARMLESS: [Signal; 4] = [Signal::CHILD, Signal::CONT, Signal::URG, Signal::WINCH];
 
 /// The signals that come from now on, in their order.
 pub(crate) struct Signals(UnboundedReceiver<Signal>);

@@ -99,7 +99,7 @@ pub(super) fn is_alone() -> bool {
 }
 
 /// Asks the whole job to stop, as the terminal does: other parts of a pipeline, a script.
-pub(super) fn stop_job() {
+pub(crate) fn stop_job() {
     let _ = kill_current_process_group(Signal::TSTP);
 }
 

@@ -4,9 +4,13 @@ mod breaking;
 mod databases;
 mod losing;
 mod others;
+mod picture;
+mod repeat;
 mod run;
+mod screen;
 mod stores;
 mod terminal;
+mod top;
 
 #[path = "../../../tests/support/mod.rs"]
 mod support;
@@ -30,6 +34,14 @@ fn dlock(url: &str, arguments: &[&str]) -> Command {
     }
     tool.env("DLOCK_URL", url).args(arguments);
     tool
+}
+
+/// Somebody who holds this key.
+async fn holder(url: &str, key: &str) -> Program {
+    let arguments = ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
+    let program = Program::start(dlock(url, &arguments));
+    printed(&program, "pid ").await;
+    program
 }
 
 /// Runs it to its end.

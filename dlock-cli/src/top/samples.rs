@@ -1,0 +1,286 @@
+//! What successive looks at the store tell of the time between them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant, SystemTime};
+
+use dlock::backend::{HolderInfo, LockInfo, Mode};
+
+use super::figure::Figure;
+
+/// Over how much of the past rates and means are taken.
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
+
+/// What the store had at one moment.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// When it was had, by both clocks.
+    pub(super) at: Instant,
+    pub(super) clock: SystemTime,
+    pub(super) locks: Vec<LockInfo>,
+}
+
+/// The keys that were held within the last [`WINDOW`], and what was seen of them.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    began: Option<Instant>,
+    /// When the last look was, by the clock.
+    last: Option<SystemTime>,
+    keys: BTreeMap<String, History>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    holders: HashMap<String, Holding>,
+    grants: VecDeque<Instant>,
+    waits: VecDeque<(Instant, Duration)>,
+    holds: VecDeque<(Instant, Duration)>,
+}
+
+/// A holder that was there at the last look.
+#[derive(Debug)]
+struct Holding {
+    /// Since when, by the store's clock; else since the earliest that it can be. Not known of
+    /// one that was there before the first look.
+    since: Option<SystemTime>,
+}
+
+/// What was seen of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sampled {
+    /// A second. One grant of those between two looks is seen.
+    pub(super) grants: Option<Figure<f64>>,
+    /// From asking to having the lock, on the average.
+    pub(super) wait: Option<Figure<Duration>>,
+    /// Of those that have ended, on the average.
+    pub(super) hold: Option<Figure<Duration>>,
+}
+
+impl Samples {
+    /// Compares with the look before.
+    pub(super) fn add(&mut self, look: &Look) {
+        let last = self.last.replace(look.clock);
+        let began = *self.began.get_or_insert(look.at);
+        let mut before = std::mem::take(&mut self.keys);
+        for lock in &look.locks {
+            let mut history = before.remove(&lock.key).unwrap_or_default();
+            history.see(lock, look, last);
+            self.keys.insert(lock.key.clone(), history);
+        }
+        for (key, mut history) in before {
+            history.end_all_but(&[], look.at, between(last, look.clock));
+            self.keys.insert(key, history);
+        }
+        let earliest = look.at.checked_sub(WINDOW).unwrap_or(began);
+        self.keys.retain(|_, history| {
+            history.drop_before(earliest);
+            !history.is_empty()
+        });
+    }
+
+    /// What is known of a key at the time of the last look.
+    pub(super) fn of(&self, key: &str, now: Instant) -> Sampled {
+        let Some(history) = self.keys.get(key) else {
+            return Sampled::default();
+        };
+        let watched = self
+            .began
+            .map(|began| now.duration_since(began).min(WINDOW));
+        let watched = watched.filter(|watched| !watched.is_zero());
+        let rate = |watched: Duration| count(history.grants.len()) / watched.as_secs_f64();
+        Sampled {
+            grants: watched.map(rate).map(Figure::sample),
+            wait: mean(&history.waits).map(Figure::sample),
+            hold: mean(&history.holds).map(Figure::sample),
+        }
+    }
+
+    /// All grants that were seen, a second.
+    pub(super) fn grants(&self, now: Instant) -> Option<Figure<f64>> {
+        let rates = self.keys.keys().map(|key| self.of(key, now).grants);
+        let sum = rates.flatten().map(|rate| rate.value).sum();
+        let watched = self.began.is_some_and(|began| now > began);
+        watched.then(|| Figure::sample(sum))
+    }
+
+    /// The keys that were held lately.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.keys.keys()
+    }
+}
+
+impl History {
+    fn see(&mut self, lock: &LockInfo, look: &Look, last: Option<SystemTime>) {
+        let is_new = |holder: &&HolderInfo| !self.holders.contains_key(&holder.owner);
+        let new: Vec<_> = lock.holders.iter().filter(is_new).collect();
+        // A lock that goes from one to the next ends for the one when it begins for the other.
+        let handed_on = match (lock.mode, &new[..]) {
+            (Mode::Write, [next]) => next.since,
+            _ => None,
+        };
+        let ended = handed_on.unwrap_or_else(|| between(last, look.clock));
+        self.end_all_but(&lock.holders, look.at, ended);
+        for holder in new {
+            let asked = holder.process.as_ref().map(|process| process.asked_at);
+            // Not before the last look, and not before it was asked for.
+            let earliest = last.map(|last| asked.unwrap_or(last).max(last).min(look.clock));
+            let since = holder.since.or(earliest);
+            if last.is_some() {
+                self.grants.push_back(look.at);
+            }
+            if let (Some(since), Some(asked)) = (since, asked) {
+                // The two clocks may differ.
+                let wait = since.duration_since(asked).unwrap_or_default();
+                self.waits.push_back((look.at, wait));
+            }
+            self.holders.insert(holder.owner.clone(), Holding { since });
+        }
+    }
+
+    /// The others have ended at this time.
+    fn end_all_but(&mut self, holders: &[HolderInfo], at: Instant, ended: SystemTime) {
+        let Self { holds, .. } = self;
+        self.holders.retain(|owner, holding| {
+            let is_there = holders.iter().any(|holder| holder.owner == *owner);
+            if let (false, Some(since)) = (is_there, holding.since) {
+                holds.push_back((at, ended.duration_since(since).unwrap_or_default()));
+            }
+            is_there
+        });
+    }
+
+    fn drop_before(&mut self, earliest: Instant) {
+        self.grants.retain(|at| *at >= earliest);
+        self.waits.retain(|(at, _)| *at >= earliest);
+        self.holds.retain(|(at, _)| *at >= earliest);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+            && self.grants.is_empty()
+            && self.waits.is_empty()
+            && self.holds.is_empty()
+    }
+}
+
+/// The middle of the time between two looks, in which something ended.
+fn between(last: Option<SystemTime>, now: SystemTime) -> SystemTime {
+    let time = last.and_then(|last| now.duration_since(last).ok());
+    now - time.unwrap_or_default() / 2
+}
+
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn mean(times: &VecDeque<(Instant, Duration)>) -> Option<Duration> {
+    let sum: Duration = times.iter().map(|(_, time)| *time).sum();
+    let number = u32::try_from(times.len())
+        .ok()
+        .filter(|number| *number > 0)?;
+    Some(sum / number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn moment(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
+    }
+
+    /// Held by the request of this number, which asked at this second.
+    fn held(key: &str, number: u64, asked: u64) -> LockInfo {
+        let asked = (1_700_000_000 + asked) * 1000;
+        let owner = format!("00000000000000ff.{number}@web-3,42,shop,{asked}");
+        let holder = HolderInfo::new(owner, Some(SECOND));
+        assert!(holder.process.is_some(), "{holder:?}");
+        LockInfo::new(key.to_owned(), Mode::Write, vec![holder], 0)
+    }
+
+    struct Looks(Instant, Samples);
+
+    impl Looks {
+        fn new() -> Self {
+            Self(Instant::now(), Samples::default())
+        }
+
+        fn at(&mut self, second: u64, locks: Vec<LockInfo>) {
+            self.1.add(&Look {
+                at: self.0 + SECOND * u32::try_from(second).expect("small"),
+                clock: moment(second),
+                locks,
+            });
+        }
+
+        fn of(&self, key: &str, second: u32) -> Sampled {
+            self.1.of(key, self.0 + SECOND * second)
+        }
+    }
+
+    #[test]
+    fn one_look_tells_of_no_grant() {
+        let mut looks = Looks::new();
+        looks.at(10, vec![held("k", 1, 0)]);
+        assert_eq!(looks.of("k", 10), Sampled::default());
+        looks.at(12, vec![held("k", 1, 0)]);
+        assert_eq!(looks.of("k", 12).grants, Some(Figure::sample(0.0)));
+        assert_eq!(looks.of("k", 12).hold, None);
+    }
+
+    #[test]
+    fn another_holder_is_a_grant_and_the_end_of_a_hold() {
+        let mut looks = Looks::new();
+        looks.at(0, vec![held("k", 1, 0)]);
+        looks.at(2, vec![held("k", 2, 1)]);
+        looks.at(4, vec![held("k", 3, 1)]);
+        let seen = looks.of("k", 4);
+        assert_eq!(seen.grants, Some(Figure::sample(0.5)));
+        // They asked at 1. The first had it from then on at the earliest, the second from 2.
+        assert_eq!(seen.wait, Some(Figure::sample(SECOND / 2)));
+        // Of the first holder nobody knows since when.
+        assert_eq!(seen.hold, Some(Figure::sample(SECOND * 2)));
+        assert_eq!(looks.of("other", 4), Sampled::default());
+    }
+
+    #[test]
+    fn the_store_knows_since_when() {
+        let mut looks = Looks::new();
+        let mut lock = held("k", 1, 2);
+        lock.holders[0].since = Some(moment(3));
+        looks.at(10, vec![lock]);
+        assert_eq!(looks.of("k", 10).wait, Some(Figure::sample(SECOND)));
+        looks.at(11, Vec::new());
+        let held = SECOND * 7 + SECOND / 2;
+        assert_eq!(looks.of("k", 11).hold, Some(Figure::sample(held)));
+        assert_eq!(
+            looks.1.keys().collect::<Vec<_>>(),
+            ["k"],
+            "it is still shown"
+        );
+    }
+
+    #[test]
+    fn a_lock_that_is_handed_on_was_held_until_then() {
+        let mut looks = Looks::new();
+        for (second, number, since) in [(4, 1, 3), (10, 2, 8)] {
+            let mut lock = held("k", number, 2);
+            lock.holders[0].since = Some(moment(since));
+            looks.at(second, vec![lock]);
+        }
+        assert_eq!(looks.of("k", 10).hold, Some(Figure::sample(SECOND * 5)));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_longer_than_the_window() {
+        let mut looks = Looks::new();
+        looks.at(0, Vec::new());
+        looks.at(1, vec![held("k", 1, 0)]);
+        looks.at(2, Vec::new());
+        looks.at(61, Vec::new());
+        assert!(looks.of("k", 61).grants.is_some());
+        looks.at(63, Vec::new());
+        assert_eq!(looks.1.keys().count(), 0);
+    }
+}

@@ -1,0 +1,398 @@
+//! `dlock top`, by its keys and its screen.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::Signal;
+
+use crate::screen::Screen;
+use crate::support::dir::TempDir;
+use crate::support::program::Program;
+use crate::support::proxy::Proxy;
+use crate::{code, dlock, holder, ran, redis, stderr};
+
+const SIZE: (u16, u16) = (24, 80);
+const FAST: [&str; 3] = ["top", "--interval", "200ms"];
+
+/// The keys in the table, in its order.
+fn keys(screen: &str) -> Vec<String> {
+    let rows = screen.lines().skip_while(|line| !line.starts_with("KEY "));
+    let rows = rows
+        .skip(1)
+        .take_while(|line| !line.starts_with('─') && !line.contains("──"));
+    let keys = rows.filter_map(|row| row.split_whitespace().next());
+    keys.map(ToOwned::to_owned).collect()
+}
+
+/// The key whose queue is shown.
+fn chosen(screen: &str) -> String {
+    let title = screen
+        .lines()
+        .find(|line| line.contains("───"))
+        .unwrap_or_default();
+    title.trim_matches('─').to_owned()
+}
+
+async fn serves(url: &str) {
+    let _held = (
+        holder(url, "stock:1").await,
+        holder(url, "stock:2").await,
+        holder(url, "other").await,
+    );
+    let waiter = Program::start(dlock(url, &["wait", "stock:2"]));
+    let pid = waiter.process.id().to_string();
+    let mut screen = Screen::of_tool(url, &FAST, SIZE, &[]);
+    let waits = |text: &str| {
+        keys(text) == ["stock:2", "other", "stock:1"] && text.contains("3 locks, 1 waiting")
+    };
+    screen.until("the hottest is first", waits).await;
+    let queue = |text: &str| {
+        chosen(text) == "stock:2"
+            && text
+                .lines()
+                .any(|line| line.starts_with("1 ") && line.contains(&pid))
+    };
+    let text = screen.until("its queue is shown", queue).await;
+    assert!(text.contains("held by dlock on "), "{text}");
+
+    for (typed, expected) in [
+        ("j", "other"),
+        ("\u{1b}[B", "stock:1"),
+        ("k", "other"),
+        ("\u{1b}[A", "stock:2"),
+        ("G", "stock:1"),
+    ] {
+        screen.types(typed);
+        screen
+            .until("another is chosen", |text| chosen(text) == expected)
+            .await;
+    }
+    screen.types("S");
+    let sorted = ["other", "stock:1", "stock:2"];
+    screen
+        .until("by name", |text| {
+            keys(text) == sorted && text.contains("sort: name")
+        })
+        .await;
+    screen.types("r");
+    let sorted = ["stock:2", "stock:1", "other"];
+    screen
+        .until("the other way round", |text| keys(text) == sorted)
+        .await;
+    screen.types("/oth");
+    screen
+        .until("filtered", |text| {
+            keys(text) == ["other"] && text.contains("/oth_")
+        })
+        .await;
+    screen.types("\r");
+    screen.shows("filter: oth").await;
+    screen.types("\u{1b}");
+    screen
+        .until("all again", |text| keys(text).len() == 3)
+        .await;
+    screen.types("?");
+    screen.shows("choose a key").await;
+    screen.types("x");
+    screen
+        .until("all again", |text| keys(text).len() == 3)
+        .await;
+
+    waiter.process.terminate();
+    screen
+        .until("it has left", |text| text.contains("3 locks, 0 waiting"))
+        .await;
+    screen.types("q");
+    assert_eq!(screen.ends(), Some(0));
+    assert!(screen.is_restored());
+}
+
+#[tokio::test]
+async fn locks_are_shown_live() {
+    serves(&redis().await.url()).await;
+}
+
+#[tokio::test]
+async fn locks_of_a_database_are_shown_live() {
+    let dir = TempDir::default();
+    serves(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
+}
+
+/// What a store does not know is a sample, and marked.
+#[tokio::test]
+async fn grants_are_sampled() {
+    let server = redis().await;
+    let url = server.url();
+    let screen = Screen::of_tool(&url, &FAST, SIZE, &[]);
+    screen.shows("nothing is held").await;
+    let held = holder(&url, "k").await;
+    let row = |text: &str| {
+        let mut lines = text.lines();
+        let line = lines
+            .find(|line| line.starts_with("k "))
+            .unwrap_or_default();
+        line.split_whitespace()
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let text = screen
+        .until("a grant is seen", |text| {
+            row(text)
+                .get(5)
+                .is_some_and(|rate| rate != "-" && rate != "~0")
+        })
+        .await;
+    let seen = row(&text);
+    assert_eq!((&*seen[1], &*seen[4]), ("write", "0"), "{text}");
+    assert!(
+        seen[5].starts_with('~') && seen[6].starts_with('~'),
+        "{text}"
+    );
+    assert_eq!(
+        (&*seen[7], &*seen[8]),
+        ("-", "-"),
+        "it is still held: {text}"
+    );
+    held.process.terminate();
+    let text = screen
+        .until("it is free", |text| {
+            row(text).get(1).is_some_and(|mode| mode == "free")
+        })
+        .await;
+    assert!(row(&text)[7].starts_with('~'), "{text}");
+    screen.shows("nobody holds it").await;
+}
+
+#[tokio::test]
+async fn the_screen_may_change_its_size() {
+    let server = redis().await;
+    let url = server.url();
+    let _held = holder(&url, "k").await;
+    let screen = Screen::of_tool(&url, &FAST, SIZE, &[]);
+    screen.until("a key", |text| keys(text) == ["k"]).await;
+    screen.resize(10, 60);
+    screen
+        .shows("dlock top needs 70 × 15; this is 60 × 10")
+        .await;
+    screen.resize(40, 120);
+    let text = screen
+        .until("more room", |text| {
+            keys(text) == ["k"] && text.contains("HOLDER")
+        })
+        .await;
+    assert!(text.lines().count() == 40, "{text}");
+    screen.resize(15, 70);
+    screen
+        .until("less room", |text| {
+            keys(text) == ["k"] && !text.contains("HOLDER")
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn colours_are_off_when_nobody_wants_them() {
+    let server = redis().await;
+    let url = server.url();
+    let _held = holder(&url, "k").await;
+    for (set, coloured) in [
+        (&[][..], true),
+        (&[("NO_COLOR", "1")], false),
+        (&[("NO_COLOR", "")], true),
+    ] {
+        let screen = Screen::of_tool(&url, &FAST, SIZE, set);
+        screen.until("a key", |text| keys(text) == ["k"]).await;
+        let any = screen.read(|screen| {
+            let places = (0..SIZE.0).flat_map(|row| (0..SIZE.1).map(move |column| (row, column)));
+            let mut cells = places.filter_map(|(row, column)| screen.cell(row, column));
+            cells.any(|cell| cell.fgcolor() != vt100::Color::Default)
+        });
+        assert_eq!(any, coloured, "{set:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_told_and_it_goes_on() {
+    let server = redis().await;
+    let proxy = Proxy::to(server.port());
+    let held = holder(&server.url(), "k").await;
+    let screen = Screen::of_tool(&server.url_through(proxy.port()), &FAST, SIZE, &[]);
+    screen.until("a key", |text| keys(text) == ["k"]).await;
+    proxy.stall(true);
+    proxy.cut();
+    let text = screen.shows("store: no answer for ").await;
+    assert!(text.contains(" old: ") && keys(&text) == ["k"], "{text}");
+    // Keys are for it meanwhile too.
+    screen.types("?");
+    screen.shows("choose a key").await;
+    screen.types("?");
+    screen.until("old data", |text| keys(text) == ["k"]).await;
+    proxy.stall(false);
+    drop(held);
+    let _next = holder(&server.url(), "next").await;
+    let text = screen
+        .until("it goes on", |text| keys(text).contains(&"next".to_owned()))
+        .await;
+    assert!(!text.contains("no answer"), "{text}");
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_and_the_terminal_is_as_before() {
+    let server = redis().await;
+    for (signal, expected) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+    ] {
+        let mut screen = Screen::of_tool(&server.url(), &FAST, SIZE, &[]);
+        screen.shows("nothing is held").await;
+        assert!(!screen.is_restored());
+        screen.send(signal);
+        assert_eq!(screen.ends(), Some(expected));
+        assert!(screen.is_restored(), "{signal}");
+    }
+    let mut screen = Screen::of_tool(&server.url(), &FAST, SIZE, &[]);
+    screen.shows("nothing is held").await;
+    screen.types("\u{3}");
+    assert_eq!(screen.ends(), Some(130));
+    assert!(screen.is_restored());
+}
+
+#[tokio::test]
+async fn it_stops_and_goes_on() {
+    let server = redis().await;
+    let shell = ["--norc", "--noprofile", "-i"];
+    let screen = Screen::of("bash", &server.url(), &shell, SIZE, &[]);
+    screen.shows("prompt> ").await;
+    screen.types("$dlock top\n");
+    screen.shows("nothing is held").await;
+    for round in 0..2 {
+        screen.types("\u{1a}");
+        let stopped =
+            |text: &str| text.matches("Stopped").count() == round + 1 && text.ends_with("prompt>");
+        screen
+            .until("it is stopped", |text| stopped(text.trim_end()))
+            .await;
+        let here = format!("here {}", 42 + round);
+        screen.types(&format!("echo here $((42 + {round}))\n"));
+        screen.shows(&here).await;
+        assert!(!screen.read(|screen| screen.alternate_screen()));
+        screen.types("fg\n");
+        screen.shows("nothing is held").await;
+        assert!(screen.read(|screen| screen.alternate_screen()));
+    }
+    screen.types("q");
+    screen
+        .until("the shell", |text| !text.contains("nothing is held"))
+        .await;
+    screen.types("echo code $?\n");
+    screen.shows("code 0").await;
+}
+
+/// A service that has counted more each time.
+fn exporter() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let url = format!("http://{}/metrics", listener.local_addr().expect("a port"));
+    let asked = Arc::new(AtomicU32::new(0));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4096]);
+            let asked = asked.fetch_add(1, Ordering::SeqCst);
+            let text = exported(asked * 10);
+            let length = text.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n"
+            );
+            let _ = stream.write_all((head + &text).as_bytes());
+        }
+    });
+    url
+}
+
+/// As `metrics-exporter-prometheus` writes it.
+fn exported(granted: u32) -> String {
+    let waited = f64::from(granted) * 0.002;
+    let lost = granted / 10;
+    let mut text =
+        String::from("# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 3\n\n");
+    for template in ["nightly", "stock:<sku>"] {
+        let labels = format!("template=\"{template}\",store=\"redis\"");
+        text += &format!(
+            "# TYPE dlock_acquisitions_total counter\n\
+             dlock_acquisitions_total{{{labels},mode=\"write\",outcome=\"granted\"}} {granted}\n\
+             dlock_losses_total{{{labels},reason=\"expired\"}} {lost}\n\
+             dlock_held{{{labels}}} 7\ndlock_waiting{{{labels}}} 5\n\
+             dlock_wait_seconds_bucket{{{labels},le=\"0.01\"}} {granted}\n\
+             dlock_wait_seconds_bucket{{{labels},le=\"+Inf\"}} {granted}\n\
+             dlock_wait_seconds_sum{{{labels}}} {waited}\n\
+             dlock_wait_seconds_count{{{labels}}} {granted}\n\n"
+        );
+    }
+    text
+}
+
+#[tokio::test]
+async fn what_services_count_is_shown() {
+    let server = redis().await;
+    let url = server.url();
+    let _held = (holder(&url, "nightly").await, holder(&url, "stock:7").await);
+    let metrics = exporter();
+    let arguments = [&FAST[..], &["--metrics", &metrics, "http://127.0.0.1:1"]].concat();
+    let screen = Screen::of_tool(&url, &arguments, SIZE, &[]);
+    let row = |text: &str, name: &str| {
+        let mut lines = text.lines();
+        let line = lines
+            .find(|line| line.starts_with(name))
+            .unwrap_or_default();
+        line.split_whitespace()
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
+    };
+    // The template of one key tells of that key, without a mark.
+    let counted = |text: &str| {
+        let row = row(text, "nightly ");
+        row.len() == 9 && row[6] == "2ms" && row[8].parse::<u32>().is_ok_and(|lost| lost > 0)
+    };
+    let text = screen.until("its numbers", counted).await;
+    assert!(
+        row(&text, "nightly ")[5]
+            .parse::<f64>()
+            .is_ok_and(|rate| rate > 0.0),
+        "{text}"
+    );
+    assert_eq!(row(&text, "stock:7 ")[8], "-", "{text}");
+    assert!(text.contains("2 services: 14 held, 10 waiting"), "{text}");
+    assert!(
+        text.contains("1 of 2 services: no numbers from 127.0.0.1:1"),
+        "{text}"
+    );
+    screen.types("/stock:7\r");
+    screen.shows("all of stock:<sku>: ").await;
+    screen.types("\t");
+    let text = screen.shows("TEMPLATE").await;
+    let row = row(&text, "stock:<sku> ");
+    assert_eq!(
+        (&*row[1], &*row[2], &*row[4], &*row[5]),
+        ("7", "5", "2ms", "≤10ms"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn it_is_for_terminals() {
+    let server = redis().await;
+    let piped = ran(dlock(&server.url(), &["top"])).await;
+    assert_eq!(code(&piped), 64);
+    assert!(stderr(&piped).contains("ls --watch"), "{}", stderr(&piped));
+    for wrong in [
+        &["top", "--metrics", "https://h"][..],
+        &["top", "--interval", "1ms"],
+    ] {
+        let run = ran(dlock(&server.url(), wrong)).await;
+        assert_eq!(code(&run), 64, "{}", stderr(&run));
+    }
+    let mut down = Screen::of_tool("redis://127.0.0.1:1", &FAST, SIZE, &[]);
+    assert_eq!(down.ends(), Some(69));
+}
