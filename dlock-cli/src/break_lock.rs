@@ -163,7 +163,7 @@ fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
     Ok(Exit::OK)
 }
 
-fn who(process: Option<&ProcessInfo>, owner: &str) -> String {
+pub(crate) fn who(process: Option<&ProcessInfo>, owner: &str) -> String {
     match process {
         Some(process) => format!(
             "{} on {} (pid {})",

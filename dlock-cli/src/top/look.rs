@@ -9,6 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::metrics::fetch::Endpoint;
 use super::metrics::text::Series;
+use super::model::Lease;
 use super::samples::Look;
 
 /// How soon another key that was chosen is looked at: at most so often.
@@ -22,6 +23,8 @@ const SHARE: u32 = 10;
 pub(super) enum News {
     Looked(Result<Look, LockError>),
     Chosen(String, Option<LockInfo>),
+    /// Whether it was broken, or its holder had it no more.
+    Broken(Lease, Result<bool, LockError>),
     Scraped(usize, Instant, Result<Vec<Series>, String>),
 }
 
@@ -76,6 +79,13 @@ pub(super) async fn keep_looking(
             return;
         }
     }
+}
+
+/// Takes this lease from its holder, and nothing from whoever has the lock next.
+pub(super) async fn break_lease(manager: LockManager, lease: Lease, tell: mpsc::Sender<News>) {
+    let broken = manager.break_holder(&*lease.key, &lease.owner).await;
+    let broken = broken.map(|holder| holder.is_some());
+    let _ = tell.send(News::Broken(lease, broken)).await;
 }
 
 /// Asks one service again and again.

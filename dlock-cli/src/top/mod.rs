@@ -98,13 +98,22 @@ async fn show(
                 match action {
                     Action::None => {}
                     Action::Quit => return Ok(Exit::OK),
+                    Action::Break(lease) => {
+                        tokio::spawn(look::break_lease(manager.clone(), lease, tell.clone()));
+                    }
                     Action::Interrupt => return Ok(Exit::of_signal(Signal::INT.as_raw())),
                     // The whole job is told, and this process with it.
                     Action::Stop => terminal::stop_job(),
                     Action::Redraw => screen.take_again()?,
                 }
             }
-            Some(news) = told.recv() => hear(&mut model, news),
+            Some(news) = told.recv() => {
+                if let News::Broken(..) = news {
+                    // Who has it now is seen at once.
+                    choose.send_modify(|_| ());
+                }
+                hear(&mut model, news);
+            }
             signal = signals.next() => match signal {
                 Signal::TSTP => {
                     screen.give_back();
@@ -141,6 +150,10 @@ fn hear(model: &mut Model, news: News) {
         News::Looked(Ok(look)) => model.looked(look),
         News::Looked(Err(error)) => model.failed(Instant::now(), error.to_string()),
         News::Chosen(key, lock) => model.chosen = Some((key, lock)),
+        News::Broken(lease, broken) => {
+            let broken = broken.map_err(|error| error.to_string());
+            model.tried_to_break(&lease, broken);
+        }
         News::Scraped(number, at, answer) => model.scraped(number, at, answer),
     }
 }

@@ -11,6 +11,8 @@ use super::metrics::text::Series;
 use super::rows::{self, KeyRow, Sort, TemplateRow};
 use super::samples::{Look, Samples};
 use super::table::Table;
+use crate::break_lock::who;
+use crate::show;
 
 /// All that is shown.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Model {
     pub(super) outage: Option<Outage>,
     pub(super) view: View,
     pub(super) prompt: Prompt,
+    /// What became of the last thing that was asked for; until the next key.
+    pub(super) notice: Option<String>,
     pub(super) keys: Table<KeyRow>,
     pub(super) templates: Table<TemplateRow>,
 }
@@ -44,19 +48,33 @@ pub(super) enum View {
 }
 
 /// What the keys are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
     None,
     /// The filter is being typed.
     Filter,
     Help,
+    /// Whether this lease is to be broken.
+    Break(Lease),
+}
+
+/// Whose lease it is that was on the screen: whoever is next has another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) key: String,
+    pub(super) owner: String,
+    /// What is shown of it.
+    pub(super) who: String,
+    pub(super) age: String,
 }
 
 /// What the program is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     None,
     Quit,
+    /// Takes it from its holder, if that still has it.
+    Break(Lease),
     /// As `^C` does elsewhere.
     Interrupt,
     /// As `^Z` does elsewhere.
@@ -76,6 +94,7 @@ impl Model {
             outage: None,
             view: View::Keys,
             prompt: Prompt::None,
+            notice: None,
             keys: Table::default(),
             templates: Table::default(),
         };
@@ -150,8 +169,20 @@ impl Model {
                 _ => Action::None,
             };
         }
-        match self.prompt {
+        self.notice = None;
+        match &self.prompt {
             Prompt::None => self.command(key.code),
+            Prompt::Break(lease) => {
+                let lease = lease.clone();
+                self.prompt = Prompt::None;
+                match key.code {
+                    KeyCode::Char('y' | 'Y') => Action::Break(lease),
+                    _ => {
+                        self.notice = Some("nothing was broken".to_owned());
+                        Action::None
+                    }
+                }
+            }
             Prompt::Filter => {
                 self.edit(key.code);
                 Action::None
@@ -177,12 +208,49 @@ impl Model {
                     View::Templates => View::Keys,
                 };
             }
+            KeyCode::Char('b') if self.view == View::Keys => self.ask_to_break(),
             key => match self.view {
                 View::Keys => self.keys.press(key, &Sort::OF_KEYS),
                 View::Templates => self.templates.press(key, &Sort::OF_TEMPLATES),
             },
         }
         Action::None
+    }
+
+    fn ask_to_break(&mut self) {
+        let Some(key) = self.chosen_key().map(ToOwned::to_owned) else {
+            return;
+        };
+        let lock = self.chosen_lock();
+        let holders = lock.map_or(&[][..], |lock| &lock.holders);
+        match holders {
+            [] => self.notice = Some("nobody holds it".to_owned()),
+            [holder] => {
+                self.prompt = Prompt::Break(Lease {
+                    key,
+                    owner: holder.owner.clone(),
+                    who: who(holder.process.as_ref(), &holder.owner),
+                    age: show::age(holder),
+                });
+            }
+            several => {
+                let number = several.len();
+                let notice = format!(
+                    "{number} hold it together; `dlock break KEY --holder ID` breaks one lease"
+                );
+                self.notice = Some(notice);
+            }
+        }
+    }
+
+    /// It was tried to break a lock.
+    pub(super) fn tried_to_break(&mut self, lease: &Lease, broken: Result<bool, String>) {
+        let Lease { key, who, .. } = lease;
+        self.notice = Some(match broken {
+            Ok(true) => format!("{key}: broken; {who} is told at its next renewal"),
+            Ok(false) => format!("{key}: {who} does not hold it any more; nothing was broken"),
+            Err(error) => error,
+        });
     }
 
     fn edit(&mut self, key: KeyCode) {
@@ -354,6 +422,49 @@ pub(super) mod tests {
         }
         typed(&mut model, "/q");
         assert_eq!(model.press(control('c')), Action::Interrupt);
+    }
+
+    #[test]
+    fn a_lock_is_broken_after_a_question() {
+        let mut model = model(&["a", "b"]);
+        let owner = model.chosen_lock().expect("a lock").holders[0]
+            .owner
+            .clone();
+        typed(&mut model, "b");
+        assert!(matches!(&model.prompt, Prompt::Break(lease) if lease.key == "b"));
+        // Whoever has it by now is not who was asked about.
+        model.looked(look(vec![lock("b", 7)]));
+        let yes = KeyEvent::from(KeyCode::Char('y'));
+        let Action::Break(lease) = model.press(yes) else {
+            panic!("it is to be broken");
+        };
+        assert_eq!((&*lease.key, &lease.owner), ("b", &owner));
+        assert_eq!(model.press(yes), Action::None);
+        for answer in ["n", "q", "\n", "\u{1b}"] {
+            typed(&mut model, "b");
+            typed(&mut model, answer);
+            assert_eq!(model.prompt, Prompt::None);
+            assert!(model.notice.is_some());
+        }
+        typed(&mut model, "j");
+        assert_eq!(model.notice, None);
+    }
+
+    #[test]
+    fn one_of_several_holders_is_not_chosen_by_chance() {
+        let mut model = model(&[]);
+        typed(&mut model, "b");
+        assert_eq!((&model.prompt, &model.notice), (&Prompt::None, &None));
+        let mut shared = lock("a", 0);
+        shared.holders.extend(lock("a", 1).holders);
+        model.looked(look(vec![shared]));
+        typed(&mut model, "b");
+        assert_eq!(model.prompt, Prompt::None);
+        assert!(
+            model
+                .notice
+                .is_some_and(|notice| notice.contains("2 hold it"))
+        );
     }
 
     #[test]

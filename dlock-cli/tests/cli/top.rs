@@ -11,7 +11,7 @@ use crate::screen::Screen;
 use crate::support::dir::TempDir;
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
-use crate::{code, dlock, holder, ran, redis, stderr};
+use crate::{code, dlock, holder, printed, ran, redis, stderr};
 
 const SIZE: (u16, u16) = (24, 80);
 const FAST: [&str; 3] = ["top", "--interval", "200ms"];
@@ -163,6 +163,38 @@ async fn grants_are_sampled() {
         .await;
     assert!(row(&text)[7].starts_with('~'), "{text}");
     screen.shows("nobody holds it").await;
+}
+
+/// A lock is broken after a question, and the next who waits has it.
+async fn breaks(url: &str) {
+    let first = holder(url, "k").await;
+    let arguments = ["run", "k", "--", "sh", "-c", "echo pid $$; sleep 1000"];
+    let next = Program::start(dlock(url, &arguments));
+    let pid = next.process.id().to_string();
+    let screen = Screen::of_tool(url, &FAST, SIZE, &[]);
+    let waits = |text: &str| {
+        text.lines()
+            .any(|line| line.starts_with("1 ") && line.contains(&pid))
+    };
+    screen.until("the next waits", waits).await;
+    screen.types("b");
+    let question = screen.shows("Break it?").await;
+    let had = first.process.id().to_string();
+    assert!(question.contains(&format!("(pid {had})")), "{question}");
+    screen.types("n");
+    let told = screen.shows("nothing was broken").await;
+    assert!(told.contains(&format!("pid {had}, for")), "{told}");
+    screen.types("by");
+    screen.shows("k: broken; ").await;
+    screen.shows(&format!("pid {pid}, for")).await;
+    printed(&next, "pid ").await;
+}
+
+#[tokio::test]
+async fn a_lock_is_broken() {
+    breaks(&redis().await.url()).await;
+    let dir = TempDir::default();
+    breaks(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
 }
 
 #[tokio::test]

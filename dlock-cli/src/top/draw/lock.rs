@@ -4,12 +4,12 @@ use dlock::backend::{HolderInfo, LockInfo};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Borders, Paragraph, Row, Table, Wrap};
 
 use super::palette::Palette;
 use crate::show;
 use crate::top::figure::{self, Figure};
-use crate::top::model::Model;
+use crate::top::model::{Lease, Model};
 
 /// So many holders have a line, as the queue needs room too.
 const HOLDERS: usize = 2;
@@ -53,6 +53,19 @@ pub(super) fn draw(model: &Model, palette: &Palette, frame: &mut Frame<'_>, area
     if let Some(lock) = lock.filter(|lock| !lock.queue.is_empty()) {
         frame.render_widget(queue(lock, palette, below.height).style(style), below);
     }
+}
+
+/// What it means to break it.
+pub(super) fn ask(lease: &Lease, palette: &Palette, frame: &mut Frame<'_>, area: Rect) {
+    let lines = vec![
+        Line::from(format!("It is held by {}, for {}.", lease.who, lease.age)),
+        Line::from(
+            "What it does goes on beside the next holder until it is told, at its next renewal.",
+        ),
+    ];
+    let text = Paragraph::new(lines).wrap(Wrap { trim: true });
+    let block = block(show::printable(&lease.key), palette);
+    frame.render_widget(text.block(block), area);
 }
 
 fn block(title: String, palette: &Palette) -> Block<'static> {

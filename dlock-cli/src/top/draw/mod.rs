@@ -62,7 +62,10 @@ impl Drawing {
         match model.view {
             View::Keys => {
                 tables::draw_keys(model, &self.palette, &mut self.keys, frame, table);
-                lock::draw(model, &self.palette, frame, lock);
+                match &model.prompt {
+                    Prompt::Break(lease) => lock::ask(lease, &self.palette, frame, lock),
+                    _ => lock::draw(model, &self.palette, frame, lock),
+                }
             }
             View::Templates => {
                 let both = table.union(lock);
@@ -86,8 +89,11 @@ impl Drawing {
         ])
     }
 
-    /// What is wrong, if something is: the store before the services.
+    /// What became of what was asked for, or what is wrong: the store before the services.
     fn trouble(&self, model: &Model) -> Line<'static> {
+        if let Some(notice) = &model.notice {
+            return Line::styled(show::printable(notice), self.palette.title);
+        }
         if let Some(outage) = &model.outage {
             let now = Instant::now();
             let old = now.saturating_duration_since(model.look.at);
@@ -125,6 +131,10 @@ impl Drawing {
             let text = format!("/{filter}_  Enter keeps it, Esc drops it");
             return Line::styled(text, self.palette.key);
         }
+        if let Prompt::Break(_) = model.prompt {
+            let text = "Break it? y breaks it, any other key does not";
+            return Line::styled(text, self.palette.alarm);
+        }
         let order = format!(
             "sort: {}{}",
             sort.word(),
@@ -140,6 +150,9 @@ impl Drawing {
             ("/", &*filter),
             ("s", &*order),
         ];
+        if model.view == View::Keys {
+            keys.push(("b", "break"));
+        }
         if model.services.len() > 0 {
             keys.push(match model.view {
                 View::Keys => ("Tab", "templates"),
@@ -198,6 +211,7 @@ const HELP: &str = "\
   s S           sort by the next column, by the one before; r reverses
   /             only names with this text; Esc drops the filter
   Tab           keys, or templates as services count them (--metrics)
+  b             break the lock of the chosen key, after a question
   ^L  ^Z  q ^C  draw again, stop (`fg` goes on), quit
 
   ~             a sample from look to look, over the last minute: a grant that

@@ -142,3 +142,15 @@ fn without_colours_there_is_none() {
         assert_eq!(coloured.next().is_some(), any);
     }
 }
+
+#[test]
+fn what_is_to_be_broken_is_told_before() {
+    let mut model = with_queue(1);
+    model.press(crossterm::event::KeyCode::Char('b').into());
+    let text = lines(&model, (70, 15)).join("\n");
+    assert!(
+        text.contains("It is held by shop on web-3 (pid 4211), for ~2m5s."),
+        "{text}"
+    );
+    assert!(text.contains("Break it? y"), "{text}");
+}
