@@ -1,6 +1,7 @@
 //! So many bodies at once, and no more: permits, in the one queue with readers and
 //! writers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::support::critical::Section;
 use crate::support::locks::{
     all_served, connect, is_busy, is_unsupported, says, served, shown, would_deadlock,
 };
+use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, until, within};
 
 /// So many processes, of a store that has permits.
@@ -273,6 +275,69 @@ async fn either(
     served(next).await
 }
 
+/// The store is asked for no more than there are. Who waits behind these waits in its
+/// process, and goes on with the permit of a body that has ended.
+pub(crate) async fn a_permit_goes_from_task_to_task(store: &mut dyn Store) {
+    let Some([holder, manager]) = processes(store).await else {
+        return;
+    };
+    let before = [
+        held(permits(&holder, 2)).await,
+        held(permits(&holder, 2)).await,
+    ];
+    let (inside, both) = (Arc::new(Section::default()), Arc::new(Barrier::new(2)));
+    let body = || {
+        let (inside, both) = (Arc::clone(&inside), Arc::clone(&both));
+        permits(&manager, 2).run(async move {
+            inside.during(both.wait()).await;
+            u64::from(dlock::current().expect("inside").token())
+        })
+    };
+    let mut contenders = JoinSet::new();
+    for count in 1..=2 {
+        contenders.spawn(body());
+        queued_if_fair(store, &holder, count).await;
+    }
+    for _ in 0..4 {
+        let mut waits = Box::pin(body());
+        poll_once(&mut waits).await;
+        contenders.spawn(waits);
+    }
+    queued_if_fair(store, &holder, 2).await;
+    drop(before);
+    let tokens: BTreeSet<u64> = all_served(contenders).await.into_iter().collect();
+    let grants = tokens.iter().map(|token| token / dlock::TOKENS_PER_GRANT);
+    let grants: BTreeSet<_> = grants.collect();
+    assert_eq!((inside.entries(), inside.most()), (6, 2));
+    assert!(tokens.len() == 6 && grants.len() < 6, "{tokens:?}");
+    nothing_left(&manager).await;
+}
+
+/// A process whose tasks never stop wanting permits lets another one in.
+pub(crate) async fn a_process_with_many_tasks_leaves_permits_to_others(store: &mut dyn Store) {
+    let Some([greedy, other]) = processes(store).await else {
+        return;
+    };
+    if !greedy.capabilities().fair {
+        return;
+    }
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let greedy = greedy.clone();
+        tasks.spawn(async move {
+            loop {
+                let body = sleep(Duration::from_millis(1));
+                permits(&greedy, 2).run(body).await.expect("the lock");
+            }
+        });
+    }
+    for _ in 0..5 {
+        drop(held(permits(&other, 2)).await);
+    }
+    tasks.shutdown().await;
+    nothing_left(&other).await;
+}
+
 /// Nobody says that a holder has died: its lease ends, while others go on.
 pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
     let Some([living, other]) = processes(store).await else {
@@ -301,8 +366,12 @@ pub(crate) async fn a_permit_of_the_dead_is_for_whom_there_is_room(store: &mut d
     let dead = held(dead).await;
     let first = tokio::spawn(permits(&other, 3).acquire());
     queued_if_fair(store, &living, 1).await;
-    // Each gives its own back, in whatever order they came.
-    let others = [(); 8].map(|()| tokio::spawn(permits(&other, 1).run(async {})));
+    // Each gives its own back, in whatever order they came. Of one ttl they would queue in
+    // their process.
+    let others = [1, 2, 3, 4, 5, 6, 7, 8].map(|number| {
+        let ttl = Duration::from_secs(30 + number);
+        tokio::spawn(permits(&other, 1).ttl(ttl).run(async {}))
+    });
     queued_if_fair(store, &living, 9).await;
     let first = served(first).await;
     assert!(stays.iter().all(LockGuard::is_held) && !dead.is_held());

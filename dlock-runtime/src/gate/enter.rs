@@ -72,8 +72,9 @@ impl Gate {
         let request = Request::of(owner, clock, key, entry.mode, queue.ttl());
         let asked = request.clone();
         let labels = entry.section.labels();
+        let number = lead.number;
         ticket.asks(lead.asks(&self.leases, request, entry.try_only, labels));
-        queue.asks(ticket, asked);
+        queue.asks(number, ticket, asked);
     }
 
     /// What the store has answered is for the task, and what it says of itself for
@@ -88,7 +89,7 @@ impl Gate {
         let labels = entry.section.labels();
         let guard = answer.inspect_err(|not_had| match not_had {
             NotHad::Busy => {}
-            NotHad::Done => queue.fail_who_waited(not_had),
+            NotHad::Done => queue.fail_who_waited(lead.number, not_had),
             // The place was that of all who wait here.
             NotHad::TakenOut => queue.fail_all(not_had),
             NotHad::Store(error) => {
@@ -102,9 +103,10 @@ impl Gate {
         lease.speak_for(entry.section.clone());
         // A fresh lease serves those who queue now, up to the limit: whoever comes
         // later queues behind the other processes that wait in the store.
-        let behind = u32::try_from(queue.holds(lease)).unwrap_or(u32::MAX);
+        let number = lead.number;
+        let behind = u32::try_from(queue.holds(number, lease)).unwrap_or(u32::MAX);
         lead.follow(lease);
-        let lease = SharedLease::new(guard, behind.min(self.handoff));
+        let lease = SharedLease::new(guard, number, behind.min(self.handoff));
         Ok(Turn::new(lease, queue))
     }
 }

@@ -12,10 +12,14 @@ use crate::backend::Request;
 use crate::lease::{Answer, Follower, Lease, Leases};
 use crate::observe::Labels;
 
+/// Which of the leads of its queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeadNumber(pub(super) u32);
+
 /// The queue of a lead.
 pub(super) trait Led: Follower {
     /// The lead goes to the next, with the request that is on its way.
-    fn pass_on(self: Arc<Self>, place: Option<StorePlace>);
+    fn pass_on(self: Arc<Self>, number: LeadNumber, place: Option<StorePlace>);
 }
 
 /// The lead of a queue. Dropped, it passes on, with the request that is on its way.
@@ -23,15 +27,17 @@ pub(super) trait Led: Follower {
 pub(super) struct Lead {
     /// Present until it passes on, or follows a lease.
     queue: Option<Arc<dyn Led>>,
+    pub(super) number: LeadNumber,
     place: Option<StorePlace>,
     /// The store's, once it has come.
     pub(super) answer: Option<Answer>,
 }
 
 impl Lead {
-    pub(super) fn new(queue: Arc<dyn Led>, place: Option<StorePlace>) -> Self {
+    pub(super) fn new(queue: Arc<dyn Led>, number: LeadNumber, place: Option<StorePlace>) -> Self {
         Self {
             queue: Some(queue),
+            number,
             place,
             answer: None,
         }
@@ -70,7 +76,7 @@ impl Lead {
     /// From here on it comes behind this lease.
     pub(super) fn follow(mut self, lease: &Lease) {
         if let Some(queue) = self.queue.take() {
-            lease.follow_with(queue);
+            lease.follow_with(queue, self.number.0);
         }
     }
 }
@@ -78,7 +84,7 @@ impl Lead {
 impl Drop for Lead {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            queue.pass_on(self.place.take());
+            queue.pass_on(self.number, self.place.take());
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The gate: tasks of this process that want the same key queue here, and one
 //! of them speaks to the store.
 //!
-//! There is a [queue](queue::Queue) for each key and ttl, for writers only: readers do
-//! not exclude each other, so each of them has a queue of its own. Whoever finds no
-//! queue opens one and has its [lead](lead::Lead): the right to speak to the store.
+//! There is a [queue](queue::Queue) for each key and ttl, of writers, and one for each
+//! number of permits: readers do not exclude each other, so each of them has a queue of its
+//! own. Whoever finds no queue opens one and has its [lead](lead::Lead): the right to speak
+//! to the store. A queue for permits has as many [leads](leads::Leads) as there are permits.
 //! What the leader gets is a [`Turn`]: a lease, which the lead follows. After a body
 //! that ended normally the lease may go to the next task in the queue without the
 //! store being asked; otherwise it goes back, and the lead goes to the next. A task
@@ -16,10 +17,12 @@ mod attention;
 mod collecting;
 mod enter;
 mod lead;
+mod leads;
 mod outage;
 mod probe;
 mod queue;
 mod shared_lease;
+mod state;
 mod sweep;
 mod take_back;
 mod ticket;

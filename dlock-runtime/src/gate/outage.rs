@@ -49,7 +49,7 @@ impl Gate {
         let is_unknown = match queue.held() {
             Some(lease) => lease.returns_since().is_some(),
             None => queue
-                .asked()
+                .asked(since)
                 .is_some_and(|request| !request.progress().heard_since(since)),
         };
         if is_unknown {
@@ -88,7 +88,7 @@ impl Gate {
             true => Known::Held,
             false => Known::Nothing,
         };
-        let Some(request) = queue.asked() else {
+        let Some(request) = queue.asked(since) else {
             return unknown;
         };
         let progress = request.progress();

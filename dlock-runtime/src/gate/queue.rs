@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lead::{Lead, Led, StorePlace};
+use super::lead::{Lead, LeadNumber, Led, StorePlace};
 use super::probe::Probe;
 use super::shared_lease::SharedLease;
+use super::state::State;
 use super::sweep::Sweep;
 use super::ticket::{Entry, Stage, Ticket};
 use crate::backend::{Mode, Request};
@@ -31,19 +32,28 @@ struct Open {
     own: u64,
 }
 
-/// What queues are told apart by. Leases of one length may be handed over to each
-/// other.
+/// What queues are told apart by. Leases of one length and mode may be handed over to
+/// each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     key: Arc<str>,
     ttl: Duration,
-    /// Of a queue that nobody else finds; else 0.
-    own: u64,
+    of: Of,
 }
 
-/// A queue. The lead of it is with one of its tasks, or on its way to one; or it
-/// follows the lease, and passes on when that is lost, or has gone back; or it is
-/// loose.
+/// Whose a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Of {
+    Writers,
+    /// Who wants one of so many permits.
+    Permits(u32),
+    /// A task's own, which nobody else finds.
+    One(u64),
+}
+
+/// A queue. A [lead](super::leads::Leads) of it is with one of its tasks, or on its way
+/// to one; or it follows the lease, and passes on when that is lost, or has gone back; or
+/// it is loose. Who finds a lead that nobody has leads; else it waits.
 #[derive(Debug)]
 pub(super) struct Queue {
     name: Name,
@@ -53,29 +63,11 @@ pub(super) struct Queue {
     pub(super) probe: Mutex<Option<Arc<Probe>>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// In the order of their numbers.
-    waiters: VecDeque<Arc<Ticket>>,
-    /// How many have come to wait.
-    came: u64,
-    /// Who was given the lease or the lead last, and may not have come for it, asks
-    /// the store, or waits for other keys.
-    served: Option<Arc<Ticket>>,
-    /// What the store is asked, or was for a place that is kept.
-    asked: Option<Request>,
-    /// How many had come to wait when it was asked.
-    came_before: u64,
-    /// The lock as it is held in this process, until the lead passes on.
-    held: Option<Arc<Lease>>,
-    /// When it was held last.
-    was_held: Option<Instant>,
-    /// Somebody did not come for what it was given. Those behind may be the
-    /// same: the lead goes to the first of them who came when it was called.
-    doubtful: bool,
-    /// The lead is for the first who comes, with the place in the store's queue
-    /// until the next look.
-    loose: Option<Option<StorePlace>>,
+/// Who was served last under a lead.
+pub(super) struct Served {
+    pub(super) ticket: Arc<Ticket>,
+    /// What it has asked the store.
+    pub(super) asked: Option<Request>,
 }
 
 impl Queues {
@@ -101,26 +93,37 @@ impl Queues {
         // Dropped behind the locks. It is of no use to who does not wait.
         let _place;
         let mut open = self.open.lock();
-        let mut name = Name {
+        let of = match entry.mode {
+            Mode::Write => Some(Of::Writers),
+            Mode::Permits(most) => Some(Of::Permits(most)),
+            Mode::Read => None,
+        };
+        let name = |of| Name {
             key: Arc::clone(key),
             ttl: entry.ttl,
-            own: 0,
+            of,
         };
-        let known = open.queues.get(&name).cloned();
+        let known = of.and_then(|of| open.queues.get(&name(of)).cloned());
         let is_known = known.is_some();
-        if let Some(queue) = known.filter(|_| entry.mode == Mode::Write) {
+        if let Some(queue) = known {
             let mut state = queue.state.lock();
-            if let Some(mut loose) = state.loose.take() {
-                _place = loose.take_if(|_| entry.try_only);
-                let lead = Lead::new(Arc::clone(&queue) as _, loose);
+            let loose = state.leads.take_loose();
+            state.doubtful &= loose.is_none();
+            let lead = loose.or_else(|| {
+                let spare = state.leads.another(queue.bodies_at_once())?;
+                Some((spare, None))
+            });
+            if let Some((number, mut place)) = lead {
+                _place = place.take_if(|_| entry.try_only);
+                let lead = Lead::new(Arc::clone(&queue) as _, number, place);
                 let ticket = Ticket::new(&self.sweep, entry, 0, Stage::Lead(lead));
-                state.doubtful = false;
-                state.served = Some(Arc::clone(&ticket));
+                state.leads.get(number).served = Some(Arc::clone(&ticket));
                 drop(state);
                 return Some((queue, ticket));
             }
             if !entry.try_only {
-                let (ahead, may_be_neglected) = (state.waiters.len(), state.served.is_some());
+                let ahead = state.waiters.len();
+                let may_be_neglected = state.leads.all().any(|lead| lead.served.is_some());
                 state.came += 1;
                 let ticket = Ticket::new(&self.sweep, entry, state.came, Stage::Waits);
                 state.waiters.push_back(Arc::clone(&ticket));
@@ -132,22 +135,29 @@ impl Queues {
                 observe::waits_in_process(key, ahead);
                 return Some((queue, ticket));
             }
-            let is_held = |lease: &Arc<Lease>| lease.returns_since().is_none();
-            if state.held.as_ref().is_some_and(is_held) {
+            if state
+                .leads
+                .held()
+                .is_some_and(|lease| lease.returns_since().is_none())
+            {
                 return None;
             }
         }
-        if is_known || entry.mode != Mode::Write {
-            open.own += 1;
-            name.own = open.own;
-        }
+        let of = match of.filter(|_| !is_known) {
+            Some(of) => of,
+            None => {
+                open.own += 1;
+                Of::One(open.own)
+            }
+        };
+        let name = name(of);
         let queue = Arc::new(Queue {
             name: name.clone(),
             queues: Arc::clone(self),
             state: Mutex::default(),
             probe: Mutex::default(),
         });
-        let lead = Lead::new(Arc::clone(&queue) as _, None);
+        let lead = Lead::new(Arc::clone(&queue) as _, LeadNumber::default(), None);
         let ticket = Ticket::new(&self.sweep, entry, 0, Stage::Lead(lead));
         open.queues.insert(name, Arc::clone(&queue));
         Some((queue, ticket))
@@ -167,36 +177,54 @@ impl Queue {
         self.name.ttl
     }
 
-    /// The task that leads asks the store.
-    pub(super) fn asks(&self, ticket: &Arc<Ticket>, request: Request) {
-        let mut state = self.state.lock();
-        state.served = Some(Arc::clone(ticket));
-        state.asked = Some(request);
-        state.came_before = state.came;
+    /// How many bodies there may be at once. With so many leads, the store is not asked for
+    /// more than it can grant.
+    fn bodies_at_once(&self) -> u32 {
+        match self.name.of {
+            Of::Permits(most) => most,
+            Of::Writers | Of::One(_) => 1,
+        }
     }
 
-    /// The lock is held from now on. Says how many wait for it.
-    pub(super) fn holds(&self, lease: &Arc<Lease>) -> usize {
+    /// The task with this lead asks the store.
+    pub(super) fn asks(&self, number: LeadNumber, ticket: &Arc<Ticket>, request: Request) {
         let mut state = self.state.lock();
-        state.held = Some(Arc::clone(lease));
-        state.served = None;
-        state.asked = None;
-        state.waiters.len()
+        let came = state.came;
+        let lead = state.leads.get(number);
+        lead.served = Some(Arc::clone(ticket));
+        lead.asked = Some(request);
+        lead.came_before = came;
+    }
+
+    /// The lock is held from now on under this lead. Says how many wait for this lease: the
+    /// others are for other leads.
+    pub(super) fn holds(&self, number: LeadNumber, lease: &Arc<Lease>) -> usize {
+        let mut state = self.state.lock();
+        let lead = state.leads.get(number);
+        lead.held = Some(Arc::clone(lease));
+        lead.served = None;
+        lead.asked = None;
+        state.waiters.len().div_ceil(state.leads.out())
     }
 
     /// A call of several keys has this lease, and waits for the others.
     pub(super) fn keeps(&self, lease: SharedLease, entry: &Entry<'_>) -> Arc<Ticket> {
         let sweep = &self.queues.sweep;
+        let number = lease.lead;
         let ticket = Ticket::new(sweep, entry, 0, Stage::Lease(lease));
-        let before = self.state.lock().served.replace(Arc::clone(&ticket));
+        let mut state = self.state.lock();
+        let served = &mut state.leads.get(number).served;
+        let before = served.replace(Arc::clone(&ticket));
+        drop(state);
         drop(before);
         sweep.arm();
         ticket
     }
 
-    /// The lease under which the lock is held in this process.
+    /// A lease under which the lock is held in this process, if it is under each lead: of
+    /// those that are not on their way back, if there is one.
     pub(super) fn held(&self) -> Option<Arc<Lease>> {
-        self.state.lock().held.clone()
+        self.state.lock().leads.held().cloned()
     }
 
     /// Whether the lock was held in this process at `since` or later.
@@ -204,9 +232,19 @@ impl Queue {
         self.state.lock().was_held.is_some_and(|was| was >= since)
     }
 
-    /// The request of whoever leads; none if nobody has asked.
-    pub(super) fn asked(&self) -> Option<Request> {
-        self.state.lock().asked.clone()
+    /// The request of whoever leads, of several one that has heard from the store since
+    /// then; none if nobody has asked.
+    pub(super) fn asked(&self, since: Instant) -> Option<Request> {
+        let state = self.state.lock();
+        let mut asked = state.leads.all().filter_map(|lead| lead.asked.as_ref());
+        let first = asked.next()?;
+        let has_heard = |request: &&Request| request.progress().heard_since(since);
+        Some(first)
+            .into_iter()
+            .chain(asked)
+            .find(has_heard)
+            .or(Some(first))
+            .cloned()
     }
 
     pub(super) fn is_waited_for(&self) -> bool {
@@ -216,7 +254,8 @@ impl Queue {
     /// Gives the lease to the next waiter that is still there, if a used one will do
     /// for it.
     pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
-        let next = || self.state.lock().next_holder();
+        let number = lease.lead;
+        let next = || self.state.lock().next_holder(number);
         let Some(mut ticket) = next() else {
             return Err(lease);
         };
@@ -232,25 +271,25 @@ impl Queue {
         }
     }
 
-    fn next_leader(&self, keeps_place: bool) -> Option<Arc<Ticket>> {
+    fn next_leader(&self, number: LeadNumber, keeps_place: bool) -> Option<Arc<Ticket>> {
         let now = self.queues.sweep.leases.now();
         let mut state = self.state.lock();
-        let _before = state.lead_passes(keeps_place, now);
+        let _before = state.lead_passes(number, keeps_place, now);
         let next = match state.doubtful {
-            true => state.next_who_comes(),
-            false => state.next(),
+            true => state.next_who_comes(number),
+            false => state.next(number),
         };
         drop(state);
         next
     }
 
     /// Leaves the lead to the first who comes, and calls all.
-    fn let_loose(&self, place: Option<StorePlace>) {
+    fn let_loose(&self, number: LeadNumber, place: Option<StorePlace>) {
         let now = self.queues.sweep.leases.now();
         let before = {
             let mut state = self.state.lock();
-            let before = state.lead_passes(place.is_some(), now);
-            state.loose = Some(place);
+            let before = state.lead_passes(number, place.is_some(), now);
+            state.leads.get(number).loose = Some(place);
             before
         };
         drop(before);
@@ -269,15 +308,15 @@ impl Queue {
     /// The lead, if it is loose, for one who waits and is polled now.
     pub(super) fn take_loose(self: &Arc<Self>, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
-        let Some(place) = state.loose.take() else {
+        let Some((number, place)) = state.leads.take_loose() else {
             return;
         };
         state.doubtful = false;
         state.take_out(ticket);
-        state.served = Some(Arc::clone(ticket));
+        state.leads.get(number).served = Some(Arc::clone(ticket));
         drop(state);
         // Who has the lead gives, and nobody else: it waits still.
-        let _given = ticket.give(Stage::Lead(Lead::new(Arc::clone(self) as _, place)));
+        let _given = ticket.give(Stage::Lead(Lead::new(Arc::clone(self) as _, number, place)));
     }
 
     /// An outage is everybody's: those who wait would only wait for it again, one
@@ -289,10 +328,10 @@ impl Queue {
 
     /// What was so when the store was asked is so for those who waited then. Who has come
     /// since asks by itself: it may not be so any more.
-    pub(super) fn fail_who_waited(&self, not_had: &NotHad) {
+    pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotHad) {
         let waited = {
             let mut state = self.state.lock();
-            let before = state.came_before;
+            let before = state.leads.get(number).came_before;
             let waited = state.waiters.partition_point(|one| one.number <= before);
             let since = state.waiters.split_off(waited);
             std::mem::replace(&mut state.waiters, since)
@@ -305,43 +344,60 @@ impl Queue {
         let is_loose = {
             let mut state = self.state.lock();
             state.take_out(ticket);
-            state.loose.is_some()
+            state.leads.is_loose()
         };
         if is_loose {
             self.close();
         }
     }
 
-    /// Nobody leads, and if nobody waits either, nobody finds the queue any more.
+    /// If nobody waits, nobody has the leads any more that are loose; and once there are no
+    /// others, nobody finds the queue.
     fn close(&self) {
         let mut open = self.queues.open.lock();
         let mut state = self.state.lock();
-        if state.loose.is_some() && state.waiters.is_empty() {
-            let place = state.loose.take();
-            let queue = open.queues.remove(&self.name);
-            drop(state);
-            drop(open);
-            drop((place, queue));
+        let (mut places, mut queue) = (Vec::new(), None);
+        while state.waiters.is_empty()
+            && let Some((number, place)) = state.leads.take_loose()
+        {
+            places.extend(place);
+            state.leads.put_back(number);
+            if state.leads.out() == 0 {
+                queue = open.queues.remove(&self.name);
+            }
         }
+        drop(state);
+        drop(open);
+        drop((places, queue));
     }
 
-    /// Whoever was served last, and whether others wait behind it. A place that
+    /// Who was served last, and whether others wait behind them. A place that
     /// nobody has come to go on with is given up.
-    pub(super) fn look(&self) -> (Option<Arc<Ticket>>, bool) {
+    pub(super) fn look(&self) -> (Vec<Served>, bool) {
         // Dropped behind the lock.
-        let _place;
+        let mut places = Vec::new();
         let mut state = self.state.lock();
-        _place = state.loose.as_mut().and_then(Option::take);
-        if _place.is_some() {
-            state.asked = None;
+        for lead in state.leads.all_mut() {
+            if let Some(place) = lead.loose.as_mut().and_then(Option::take) {
+                places.push(place);
+                lead.asked = None;
+            }
         }
-        (state.served.clone(), !state.waiters.is_empty())
+        let served = state.leads.all().filter_map(|lead| {
+            let ticket = Arc::clone(lead.served.as_ref()?);
+            let asked = lead.asked.clone();
+            Some(Served { ticket, asked })
+        });
+        (served.collect(), !state.waiters.is_empty())
     }
 
     /// It holds up nobody any more.
     pub(super) fn was_served(&self, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
-        let _served = state.served.take_if(|one| Arc::ptr_eq(one, ticket));
+        let is_it = |one: &mut Arc<Ticket>| Arc::ptr_eq(one, ticket);
+        let mut all = state.leads.all_mut();
+        let _served = all.find_map(|lead| lead.served.take_if(is_it));
+        drop(all);
         drop(state);
     }
 
@@ -357,71 +413,20 @@ fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotHad) {
     }
 }
 
-impl State {
-    /// Takes out a waiter, if it is still among them.
-    fn take_out(&mut self, ticket: &Ticket) {
-        let found = self
-            .waiters
-            .binary_search_by_key(&ticket.number, |one| one.number);
-        if let Ok(index) = found {
-            self.waiters.remove(index);
-        }
-    }
-
-    /// Nobody leads. Who did, and what it had, are to be dropped behind the lock.
-    fn lead_passes(
-        &mut self,
-        keeps_place: bool,
-        now: Instant,
-    ) -> (Option<Arc<Ticket>>, Option<Arc<Lease>>) {
-        if !keeps_place {
-            self.asked = None;
-        }
-        if self.held.is_some() {
-            self.was_held = Some(now);
-        }
-        (self.served.take(), self.held.take())
-    }
-
-    /// The next waiter, which is to be given something.
-    fn next(&mut self) -> Option<Arc<Ticket>> {
-        let next = self.waiters.pop_front()?;
-        self.served = Some(Arc::clone(&next));
-        Some(next)
-    }
-
-    /// The first waiter that came when all were called, or has come to wait since.
-    fn next_who_comes(&mut self) -> Option<Arc<Ticket>> {
-        let comes = self.waiters.iter().position(|one| one.attends())?;
-        self.doubtful = false;
-        let next = self.waiters.remove(comes)?;
-        self.served = Some(Arc::clone(&next));
-        Some(next)
-    }
-
-    /// The next waiter, if a used lease will do for it, and it is not in doubt.
-    fn next_holder(&mut self) -> Option<Arc<Ticket>> {
-        match self.doubtful || self.waiters.front()?.fresh {
-            true => None,
-            false => self.next(),
-        }
-    }
-}
-
 impl Led for Queue {
     /// The last one closes the queue.
-    fn pass_on(self: Arc<Self>, place: Option<StorePlace>) {
+    fn pass_on(self: Arc<Self>, number: LeadNumber, place: Option<StorePlace>) {
         let place = place.filter(|place| !place.tries);
-        let Some(next) = self.next_leader(place.is_some()) else {
-            return self.let_loose(place);
+        let Some(next) = self.next_leader(number, place.is_some()) else {
+            return self.let_loose(number, place);
         };
         // If it has left meanwhile, what comes back is dropped, and passes on.
-        let _back = next.give(Stage::Lead(Lead::new(self, place)));
+        let _back = next.give(Stage::Lead(Lead::new(self, number, place)));
     }
 }
 
 impl Follower for Queue {
-    fn goes_on(self: Arc<Self>) {
-        self.pass_on(None);
+    fn goes_on(self: Arc<Self>, number: u32) {
+        self.pass_on(LeadNumber(number), None);
     }
 }

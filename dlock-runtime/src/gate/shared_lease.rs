@@ -1,5 +1,6 @@
 //! A lease that goes from task to task.
 
+use super::lead::LeadNumber;
 use crate::lease::{LeaseGuard, Renewals};
 use crate::token::FencingToken;
 
@@ -8,6 +9,8 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(super) struct SharedLease {
     pub(super) guard: LeaseGuard,
+    /// The lead that follows it.
+    pub(super) lead: LeadNumber,
     /// Which hand-over of the lease this is, from 0.
     index: u32,
     /// How many more there may be.
@@ -15,9 +18,10 @@ pub(super) struct SharedLease {
 }
 
 impl SharedLease {
-    pub(super) fn new(guard: LeaseGuard, handovers_left: u32) -> Self {
+    pub(super) fn new(guard: LeaseGuard, lead: LeadNumber, handovers_left: u32) -> Self {
         Self {
             guard,
+            lead,
             index: 0,
             handovers_left,
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::queue::{Queue, Queues};
+use super::queue::{Queue, Queues, Served};
 use super::sweep::Tick;
 use super::ticket::{Seen, Ticket};
+use crate::backend::Request;
 use crate::observe;
 
 impl Queues {
@@ -19,9 +20,16 @@ impl Queues {
     }
 
     fn look_at(&self, queue: &Queue, tick: Tick) -> bool {
-        let (Some(ticket), is_waited_for) = queue.look() else {
-            return false;
-        };
+        let (served, is_waited_for) = queue.look();
+        let looks = |served| self.look_at_one(queue, served, is_waited_for, tick);
+        served
+            .into_iter()
+            .map(looks)
+            .fold(false, |any, one| any | one)
+    }
+
+    fn look_at_one(&self, queue: &Queue, served: Served, is_waited_for: bool, tick: Tick) -> bool {
+        let Served { ticket, asked } = served;
         match ticket.look(tick) {
             Seen::Gone => {
                 queue.was_served(&ticket);
@@ -46,7 +54,7 @@ impl Queues {
                 lease: false,
                 since,
             } if tick.is_next_after(since) => {
-                self.show_if_granted(queue, ticket);
+                self.show_if_granted(asked, ticket);
             }
             Seen::Neglects { .. } | Seen::Waits => {}
         }
@@ -55,8 +63,8 @@ impl Queues {
 
     /// Nobody is there to hear the store's answer. Whether it has granted the
     /// lock, it is asked.
-    fn show_if_granted(&self, queue: &Queue, ticket: Arc<Ticket>) {
-        let Some(request) = queue.asked() else {
+    fn show_if_granted(&self, asked: Option<Request>, ticket: Arc<Ticket>) {
+        let Some(request) = asked else {
             return;
         };
         let leases = &self.sweep.leases;

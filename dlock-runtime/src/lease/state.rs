@@ -83,17 +83,17 @@ pub(super) struct WayBack {
 
 /// What comes after a lease.
 pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
-    /// The lease is in nobody's way any more.
-    fn goes_on(self: Arc<Self>);
+    /// The lease that it follows under this number is in nobody's way any more.
+    fn goes_on(self: Arc<Self>, number: u32);
 }
 
 /// Dropped, the follower goes on.
 #[derive(Debug)]
-struct Following(Arc<dyn Follower>);
+struct Following(Arc<dyn Follower>, u32);
 
 impl Drop for Following {
     fn drop(&mut self) {
-        Arc::clone(&self.0).goes_on();
+        Arc::clone(&self.0).goes_on(self.1);
     }
 }
 
@@ -229,8 +229,8 @@ impl Lease {
     }
 
     /// Sets what comes after this lease: it goes on at once if that is lost already.
-    pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>) {
-        let follower = Following(follower);
+    pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>, number: u32) {
+        let follower = Following(follower, number);
         let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.follower = Some(follower);

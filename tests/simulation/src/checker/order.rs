@@ -31,6 +31,8 @@ pub(crate) struct Line {
     key: Key,
     process: ProcessId,
     short: bool,
+    /// Of so many permits.
+    permits: Option<u32>,
 }
 
 /// How a call has its lock whose body goes on after a loss.
@@ -63,12 +65,20 @@ impl Call {
 
     /// Where it queues in its process for this key.
     fn line(&self, key: Key) -> Option<Line> {
-        let queues = self.keys.contains(&key) && !self.tries() && !self.mode.is_shared();
+        let queues = self.keys.contains(&key) && !self.tries() && self.mode != Mode::Read;
         queues.then_some(Line {
             key,
             process: self.process,
             short: self.is_short(),
+            permits: self.permits(),
         })
+    }
+
+    fn permits(&self) -> Option<u32> {
+        match self.mode {
+            Mode::Permits(most) => Some(most),
+            _ => None,
+        }
     }
 }
 
@@ -97,7 +107,9 @@ impl State {
         // A lease that cannot be renewed may have ended before.
         let ends_sooner = call.is_short();
         for &key in &call.keys {
-            if let Some(line) = call.line(key).filter(|_| !ends_sooner) {
+            // Others of those with permits may have a place of before.
+            let alone = !ends_sooner && !call.mode.is_shared();
+            if let Some(line) = call.line(key).filter(|_| alone) {
                 self.lines.insert(line, now);
             }
             let released = self.released.entry((call.process, key)).or_default();
@@ -110,7 +122,7 @@ impl State {
     /// along else.
     pub(crate) fn gives_up(&mut self, call: usize, now: At, handoff: u32) {
         let call = &self.calls[call];
-        if handoff == 0 || call.keys.len() > 1 {
+        if handoff == 0 || call.keys.len() > 1 || call.permits().is_some() {
             for &key in &call.keys {
                 let released = self.released.entry((call.process, key)).or_default();
                 *released = now.max(*released);
@@ -182,7 +194,8 @@ impl History {
     /// Of two tasks of one process, the first has come before.
     fn is_before(&self, state: &State, first: &Call, other: &Call, key: Key, now: At) -> bool {
         let line = first.line(key);
-        let in_line = line.is_some() && line == other.line(key);
+        // Who asks for permits at once has answers in any order.
+        let in_line = line == other.line(key) && line.is_some_and(|line| line.permits.is_none());
         // Who is not polled for long queues again.
         in_line && !state.stood_still_within(first.process, first.began, now)
     }
@@ -222,7 +235,10 @@ impl History {
             let call = &state.calls[other.call];
             let mut keys = other.keys.iter();
             other.mode.is_shared()
-                && keys.any(|&(known, earlier)| known == key && earlier < token)
+                && keys.any(|&(known, earlier)| {
+                    // How often one may be handed over is looked at above.
+                    known == key && earlier < token && earlier == grant_of(earlier)
+                })
                 && self.came_before(state, this, call, key, now)
         })?;
         // Numbers that were forgotten say nothing of the order.
@@ -247,9 +263,16 @@ impl History {
             1 => call.entered.is_some() && !call.mode.is_shared(),
             _ => true,
         };
+        let ahead = |call: &Call| call.began <= first.began && call.line(key) == first.line(key);
         let waits_inside = || {
-            let mut open = state.open.iter().map(|number| &state.calls[*number]);
-            open.any(|call| call.process == first.process && call.keys.contains(&key) && has(call))
+            let open = || state.open.iter().map(|number| &state.calls[*number]);
+            // Itself is one of them.
+            let has_no_lead = |most| open().filter(|call| ahead(call)).count() > most as usize;
+            if first.permits().is_some_and(has_no_lead) {
+                return true;
+            }
+            open()
+                .any(|call| call.process == first.process && call.keys.contains(&key) && has(call))
         };
         let begun = first.began.min(since);
         let calm = |process| {

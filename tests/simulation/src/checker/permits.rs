@@ -6,10 +6,11 @@
 //! long the one that was let in has been gone: that needs no exemption for bodies
 //! that stood still. Readers count as one each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dlock::backend::Mode;
 
+use super::order::grant_of;
 use crate::history::{History, Key, State};
 
 /// A body that came in by a permit, and who was in before it.
@@ -17,7 +18,8 @@ use crate::history::{History, Key, State};
 pub(crate) struct Permit {
     body: usize,
     most: u32,
-    before: BTreeSet<usize>,
+    /// By their grants: who is handed a permit has that of the one before.
+    before: BTreeMap<u64, usize>,
 }
 
 /// By the key and the token.
@@ -34,7 +36,7 @@ impl State {
             let permit = Permit {
                 body,
                 most,
-                before: BTreeSet::new(),
+                before: BTreeMap::new(),
             };
             self.permits.insert((key, token), permit);
         }
@@ -56,7 +58,11 @@ impl History {
             }
             for &(key, token) in &this.keys {
                 for (&(_, later), permit) in permits.range_mut((key, token + 1)..(key, u64::MAX)) {
-                    let is_new = permit.before.insert(body);
+                    let grant = grant_of(token);
+                    if grant == grant_of(later) {
+                        continue;
+                    }
+                    let is_new = permit.before.insert(grant, body).is_none();
                     if is_new && permit.before.len() == permit.most as usize {
                         wrong.push((key, token, later, permit.clone()));
                     }
@@ -70,7 +76,10 @@ impl History {
             }
             let (entered, before) = {
                 let state = self.state();
-                let before = permit.before.iter().map(|body| state.bodies[*body].clone());
+                let before = permit
+                    .before
+                    .values()
+                    .map(|body| state.bodies[*body].clone());
                 (
                     state.bodies[permit.body].clone(),
                     before.collect::<Vec<_>>(),
