@@ -241,6 +241,9 @@ async fn colours_are_off_when_nobody_wants_them() {
             cells.any(|cell| cell.fgcolor() != vt100::Color::Default)
         });
         assert_eq!(any, coloured, "{set:?}");
+        // What is bold stays so, whatever the terminal is told of colours.
+        let head = |screen: &vt100::Screen| screen.cell(3, 0).is_some_and(vt100::Cell::bold);
+        assert!(screen.read(head), "{set:?}");
     }
 }
 
