@@ -161,7 +161,8 @@ pub(crate) async fn one_of_several_holders_is_broken(store: &mut dyn Store) {
         process(store).await,
     );
     let capabilities = operator.capabilities();
-    let shared: [(bool, fn(LockRequest) -> LockRequest); 2] = [
+    type Share = fn(LockRequest) -> LockRequest;
+    let shared: [(bool, Share); 2] = [
         (capabilities.read_write, LockRequest::read),
         (capabilities.permits, |request| request.permits(2)),
     ];
