@@ -52,6 +52,7 @@ pub(crate) enum Command {
     Wait(Wait),
     Break(Break),
     Forget(Forget),
+    Doctor(Doctor),
     /// Prints completions for a shell
     #[command(after_help = "Examples:
   dlock completions bash > /etc/bash_completion.d/dlock
@@ -235,6 +236,32 @@ pub(crate) struct Wait {
 pub(crate) struct Forget {
     /// Which
     pub(crate) key: String,
+}
+
+/// Looks whether locks can be relied on here, and says what to do
+///
+/// It reaches the servers, reads their versions and settings, and takes and gives back a lock of
+/// its own.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock doctor
+  dlock doctor -o json | jq -r '.[] | select(.level != \"ok\")'
+
+Exit codes: 0 if nothing has failed, warnings or not; 69 the store is down; 77 not allowed there;
+78 configuration.")]
+pub(crate) struct Doctor {
+    /// In which form
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
+    pub(crate) output: ReportForm,
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    /// A line for each thing that was looked at
+    Table,
+    /// For programs
+    Json,
 }
 
 /// What clap says: `--help` on standard output, a mistake on standard error.

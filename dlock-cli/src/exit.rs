@@ -52,6 +52,11 @@ impl Exit {
             )),
             error => say::error(error),
         }
+        Self::for_error(error)
+    }
+
+    /// Which exit an error is.
+    pub(crate) fn for_error(error: &LockError) -> Self {
         match error {
             LockError::Busy { .. } | LockError::Timeout { .. } | LockError::TakenOut { .. } => {
                 Self(Self::BUSY)

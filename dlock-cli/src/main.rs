@@ -5,6 +5,7 @@ compile_error!("`dlock` runs commands in process groups, which only Unix has");
 
 mod args;
 mod break_lock;
+mod doctor;
 mod duration;
 mod exit;
 mod forget;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Wait(command) => wait::wait(&command, &args.common),
         Command::Break(command) => break_lock::break_lock(&command, &args.common),
         Command::Forget(command) => forget::forget(&command, &args.common),
+        Command::Doctor(command) => doctor::doctor(&command, &args.common),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "dlock", &mut script);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
-    Request, Servers, TokenTier, WaiterInfo,
+    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, LockInfo, Owner, Released,
+    Renewed, Request, Servers, TokenTier, WaiterInfo,
 };
 pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
@@ -102,6 +102,13 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// Connects, and sees whether the store is one that can keep locks.
     fn check(&self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// What its servers say of themselves that somebody who looks after locks should know.
+    /// What [`check`](Self::check) warns of is in it too.
+    fn examine(&self, deadline: Deadline) -> impl Future<Output = Vec<Finding>> + Send {
+        let _ = deadline;
+        async { Vec::new() }
+    }
 
     /// The engine stops: nothing follows. `holds`: there are leases that are to
     /// last beyond it (`min_hold`).

@@ -2,6 +2,7 @@
 
 mod breaking;
 mod databases;
+mod doctor;
 mod losing;
 mod others;
 mod picture;

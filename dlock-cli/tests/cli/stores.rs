@@ -61,6 +61,14 @@ async fn serves(url: &str) {
         "{url}: {}",
         stderr(&free)
     );
+
+    let healthy = ran(dlock(url, &["doctor"])).await;
+    let said = stdout(&healthy);
+    assert_eq!(code(&healthy), 0, "{url}: {said}{}", stderr(&healthy));
+    for check in ["connect", "round trip", "notify", "clock", "lock"] {
+        let is_told = |line: &str| line[4..].trim_start().starts_with(check);
+        assert!(said.lines().any(is_told), "{url}: no {check}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::config::Config;
 use super::request::LockRequest;
 use super::scope::InLockScope;
-use crate::backend::{Capabilities, LockInfo};
+use crate::backend::{Capabilities, Finding, LockInfo};
 use crate::core::inner::Inner;
 use crate::core::requirements::check_remembers;
 use crate::error::LockError;
@@ -185,6 +185,26 @@ impl LockManager {
             Ok(_) => Ok(()),
             Err(error) => Err(self.inner.store_failed("ping".to_owned(), error).await),
         }
+    }
+
+    /// Looks at the servers of the store, for whoever operates them: whether each takes a
+    /// connection, and what it says of its version and of settings that put locks at risk.
+    /// Nothing is taken or changed. What is not there, or says nothing, is left out.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// for finding in manager.examine().await {
+    ///     println!("{:?} {}: {}", finding.level, finding.check, finding.message);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn examine(&self) -> Vec<Finding> {
+        let leases = &self.inner.leases;
+        let mut found = leases.reach.each().await;
+        found.extend(leases.backend.examine().await);
+        found
     }
 
     /// What the store can promise. What its tokens are worth may change while it

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::mode::Mode;
 use super::origin::Signed;
-use super::{Owner, Progress, Servers};
+use super::{Finding, Owner, Progress, Servers};
 use crate::clock::Clock;
 use crate::error::BackendError;
 use crate::key::{MAX_KEY_BYTES, Shown};
@@ -133,6 +133,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The locks whose key begins with `prefix` that are held or remembered as done, in no
     /// special order.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
+
+    /// What the servers say of themselves that somebody who looks after locks should know:
+    /// versions, settings. The default is for a store that says nothing.
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 
     /// Whether a holder that [`inspect`](Self::inspect) has told of is this owner.
     /// The default is for a store that shows owners as they are displayed, with

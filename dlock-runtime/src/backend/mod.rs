@@ -5,6 +5,7 @@
 //! it for one lease at a time and say when to extend and when to give back.
 
 mod contract;
+mod finding;
 pub(crate) mod losses;
 mod mode;
 pub(crate) mod origin;
@@ -17,6 +18,7 @@ pub use self::contract::{
     Backend, Capabilities, Grant, HolderInfo, LockInfo, ProcessInfo, Released, Renewed, Request,
     TokenTier, WaiterInfo,
 };
+pub use self::finding::{Finding, Level};
 pub use self::mode::Mode;
 pub use self::owner::Owner;
 pub use self::progress::Progress;

@@ -31,9 +31,10 @@ use self::seldom::Seldom;
 use self::time::Time;
 use crate::backend::losses::Losses;
 use crate::backend::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
-    Released, Renewed, Request, Servers, WaiterInfo,
+    Backend, BackendError, BackendErrorKind, Capabilities, Finding, Grant, HolderInfo, LockInfo,
+    Owner, Released, Renewed, Request, Servers, WaiterInfo,
 };
+use crate::deadline::Deadline;
 use crate::in_flight::InFlight;
 use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
 use crate::store::{Break, Context, Late, LeftBehind, Scope, Store, Whose};
@@ -268,6 +269,11 @@ impl<S: Store> Running<S> {
         self.close();
     }
 
+    pub(crate) async fn examine(&self, limit: Deadline) -> Vec<Finding> {
+        let looking = self.store.examine(limit);
+        self.time.bound(limit, looking).await.unwrap_or_default()
+    }
+
     /// Its tasks end here and now.
     pub(crate) fn halt(&self) {
         self.stopping.cancel();
@@ -441,6 +447,16 @@ impl<D: Driven> Backend for D {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         here_or_at_home!(self.engine().running()?, list(prefix))
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        match self.engine().running() {
+            Ok(running) => {
+                let limit = running.time.after(running.request_timeout);
+                running.examine(limit).await
+            }
+            Err(_) => Vec::new(),
+        }
     }
 
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {

@@ -14,7 +14,7 @@ use super::subscriptions::{Subscription, Subscriptions};
 use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
 use crate::backend::{
-    BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
+    BackendError, Capabilities, Finding, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -69,6 +69,16 @@ impl<V: Voter> Store for Quorum<V> {
 
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         self.see_to_voters(deadline).await
+    }
+
+    /// One that does not answer is not waited for until there is no time for the others.
+    async fn examine(&self, _: Deadline) -> Vec<Finding> {
+        let limit = self.time.after(self.patience);
+        let looks = self
+            .members
+            .iter()
+            .map(|member| member.engine.examine(limit));
+        join_all(looks).await.concat()
     }
 
     /// Waits for the voters that answer.

@@ -1,7 +1,7 @@
 //! Who refuses connections.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::net::{TcpStream, lookup_host};
@@ -9,6 +9,9 @@ use tokio::time::timeout;
 
 /// A refusal comes within a round trip. A call does not wait longer to be told.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Whoever wants to know whether a host is there waits for longer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The hosts that refuse connections at each of their addresses, in their order,
 /// and what one of them said.
@@ -20,6 +23,17 @@ pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error
     let refused = join_all(asked).await.into_iter().flatten();
     let (hosts, mut causes): (Vec<_>, Vec<_>) = refused.unzip();
     Some((hosts, causes.pop()?))
+}
+
+/// How long each of the hosts takes to take a connection, or why it does not.
+pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)> {
+    let asked = hosts.iter().map(async |host| {
+        let begun = Instant::now();
+        let connected = timeout(PATIENCE, TcpStream::connect(host)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        (host.clone(), connected.map(|_| begun.elapsed()))
+    });
+    join_all(asked).await
 }
 
 async fn refuses(host: &str) -> Option<io::Error> {

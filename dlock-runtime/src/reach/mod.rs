@@ -19,6 +19,10 @@ mod nobody {
         None
     }
 
+    pub(super) async fn each(_: &[String]) -> Vec<(String, std::io::Result<std::time::Duration>)> {
+        Vec::new()
+    }
+
     pub(super) async fn mismatch(_: &crate::backend::Servers) -> Option<String> {
         None
     }
@@ -35,10 +39,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
 #[cfg(not(feature = "servers"))]
-use self::nobody::{mismatch, refusals};
+use self::nobody::{each, mismatch, refusals};
 #[cfg(feature = "servers")]
-use self::{dial::refusals, identify::mismatch};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Protocol, Servers};
+use self::{dial::each, dial::refusals, identify::mismatch};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Level, Protocol, Servers};
 use crate::error::Source;
 
 /// A store that is there has answered by then, as a rule.
@@ -116,6 +120,36 @@ impl Reach {
             },
             refused = refused => Err(refused),
         }
+    }
+
+    /// Whether each of the servers takes a connection.
+    pub(crate) async fn each(&self) -> Vec<Finding> {
+        let Some(inner) = &self.0 else {
+            return Vec::new();
+        };
+        let Some(servers) = inner.backend.servers() else {
+            return Vec::new();
+        };
+        let looks = inner
+            .runtime
+            .spawn(async move { each(&servers.hosts).await });
+        let looks = looks.await.unwrap_or_default().into_iter();
+        let told = looks.map(|(host, reached)| match reached {
+            Ok(took) => Finding::new(
+                Level::Ok,
+                "server",
+                format!("{host}: reached in {took:.1?}"),
+            ),
+            Err(error) => Finding::new(
+                Level::Warn,
+                "server",
+                format!(
+                    "{host}: not reached ({error}); see that it runs, and that the store URL names \
+                     its host and port"
+                ),
+            ),
+        });
+        told.collect()
     }
 
     /// Looks, and does not wait for what is found. Works outside of a runtime.

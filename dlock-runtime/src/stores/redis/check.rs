@@ -27,20 +27,8 @@ impl RedisStore {
         let memory = commands::setting("maxmemory*");
         let memory = self.ask_over(server, tag, memory, deadline).await.ok();
         let memory = memory.and_then(durability::settings).unwrap_or_default();
-        if let Some(policy) = memory.get("maxmemory-policy")
-            && policy != "noeviction"
-            && memory.get("maxmemory").is_none_or(|most| most != "0")
-        {
-            let of_its_own = match self.space().is_in_slots() {
-                false => "server",
-                true => "cluster",
-            };
-            tracing::warn!(
-                target: "dlock::store",
-                "{} has maxmemory-policy {policy}: when its memory is full it drops locks that are \
-                 held; set noeviction, or use a {of_its_own} of its own for locks",
-                server.endpoint()
-            );
+        if let Some(risk) = self.evicts(server, &memory) {
+            tracing::warn!(target: "dlock::store", "{risk}");
         }
         Ok(())
     }

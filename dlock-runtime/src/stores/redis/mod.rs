@@ -29,6 +29,7 @@ mod connections;
 mod connector;
 mod durability;
 mod errors;
+mod examine;
 mod inspect;
 mod listener;
 mod locate;

@@ -27,7 +27,7 @@ use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
 use super::topology::{self, Subscriptions, Topology};
 use super::values::{Process, done_by, owner_of};
 use crate::backend::{
-    self, BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request,
+    self, BackendError, Capabilities, Finding, HolderInfo, LockInfo, Mode, Owner, Renewed, Request,
     SHOWN_WAITERS, TokenTier,
 };
 use crate::deadline::Deadline;
@@ -161,6 +161,10 @@ impl Store for RedisStore {
             }
         }
         Ok(())
+    }
+
+    async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        self.look_at_servers(deadline).await
     }
 
     fn close(&self) {

@@ -15,6 +15,7 @@
 //! | `permits` | the number behind the `owner` of a place in the queue |
 //! | `durable` | 1 if what such a transaction commits outlives a crash of the server's machine, as far as the server's settings tell, else 0 |
 //! | `durable_tables` | the same of the tables that the tokens are in |
+//! | `version_of_server` | as text |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
 //! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
 //! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns; or a 2 for one that has been done |

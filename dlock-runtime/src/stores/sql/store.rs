@@ -17,10 +17,11 @@ use super::script::{ALIVE, Args, patience};
 use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Renewed, Request, Servers,
-    TokenTier,
+    BackendError, BackendErrorKind, Capabilities, Finding, Level, LockInfo, Mode, Renewed, Request,
+    Servers, TokenTier,
 };
 use crate::deadline::Deadline;
+use crate::key::Shown;
 use crate::limits;
 use crate::store::{
     Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
@@ -107,6 +108,17 @@ impl<D: Notifies> Store for SqlStore<D> {
             self.context.spawn(listening);
         }
         Ok(())
+    }
+
+    async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        let tables = &self.tables;
+        let asked = tables.run("version", Args::default(), 1, deadline).await;
+        let rows = asked.map(|answer| answer.rows).unwrap_or_default();
+        let version = rows.first().map(|row| {
+            let version = format!("{}: version {}", tables.endpoint, Shown(row.text(0)));
+            Finding::new(Level::Ok, "version", version)
+        });
+        version.into_iter().collect()
     }
 
     async fn settle(&self) {

@@ -18,6 +18,9 @@ SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_
 --- begin_here
 {committed}; START TRANSACTION
 
+--- version_of_server
+VERSION()
+
 --- durable
 -- 3 is MariaDB's, and does more than 1. With a binary log, a commit is as durable
 -- as its entry there, and one that lacks it is undone after a crash:

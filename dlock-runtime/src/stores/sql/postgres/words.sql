@@ -22,6 +22,9 @@ BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout
 SELECT set_config('synchronous_commit', 'on', true), 0, 0
     WHERE current_setting('synchronous_commit') = 'off'
 
+--- version_of_server
+current_setting('server_version')
+
 --- durable
 -- A page that was half written is mended from the log, or found by its checksum:
 -- https://www.postgresql.org/docs/current/wal-reliability.html

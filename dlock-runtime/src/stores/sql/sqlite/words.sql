@@ -12,6 +12,9 @@ PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE
 -- As good as `FULL`, and better where the file system has no WAL.
 PRAGMA synchronous = EXTRA; BEGIN IMMEDIATE
 
+--- version_of_server
+sqlite_version()
+
 --- durable
 1
 

@@ -1,0 +1,130 @@
+//! A lock of the doctor's own: taken, waited for, and given back.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use dlock::backend::HolderInfo;
+use dlock::{Config, LockError, LockManager};
+
+use super::report::Report;
+use crate::exit::Exit;
+use crate::store;
+
+pub(super) const PREFIX: &str = "dlock-doctor:";
+
+/// Left behind by a tool that was killed, it is gone soon.
+const TTL: Duration = Duration::from_secs(10);
+
+/// Who waits is told, or looks after a second.
+const TOLD: Duration = Duration::from_millis(900);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Clocks that differ by less are set by the same means.
+const APART: Duration = Duration::from_secs(1);
+
+/// Takes the lock, lets another process's worth of connections wait for it, and gives it back.
+pub(super) async fn take(manager: &LockManager, config: Config, report: &mut Report) {
+    let key = key();
+    let guard = match lock(manager, &key).try_acquire().await {
+        Ok(guard) => guard,
+        Err(error) => return report.failed("lock", &error),
+    };
+    let taken = "a lock of the doctor's own was taken, waited for and given back".to_owned();
+    match hand_over(manager, config, &key, guard, report).await {
+        Ok(()) => report.ok("lock", taken),
+        Err(error) => report.failed("lock", &error),
+    }
+}
+
+/// No service makes a key like it: it has the time and the number of this process.
+fn key() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("{PREFIX}{}:{now}", std::process::id())
+}
+
+fn lock(manager: &LockManager, key: &str) -> dlock::LockRequest {
+    manager.lock(key).ttl(TTL)
+}
+
+async fn hand_over(
+    manager: &LockManager,
+    config: Config,
+    key: &str,
+    guard: dlock::LockGuard,
+    report: &mut Report,
+) -> Result<(), LockError> {
+    // As another process: the tasks of one give the lock to each other without the store.
+    let other = LockManager::connect(config).await?;
+    let waiting = tokio::spawn(lock(&other, key).acquire_within(PATIENCE));
+    let has_come = waits(manager, key).await?;
+    let given_back = (Instant::now(), SystemTime::now());
+    guard.release().await?;
+    let next = match waiting.await {
+        Ok(next) => next,
+        Err(_) => {
+            report.fails("notify", "the waiter has ended".to_owned(), Exit::INTERNAL);
+            return Ok(());
+        }
+    };
+    let (took, now) = (given_back.0.elapsed(), SystemTime::now());
+    let next = next?;
+    match has_come {
+        false => report.ok("notify", format!("the next had the lock after {took:.1?}; who waits is not shown")),
+        true if took < TOLD => report.ok("notify", format!("who waits has the lock {took:.1?} after it was given back")),
+        true => report.warn(
+            "notify",
+            format!(
+                "who waits had the lock only {took:.1?} after it was given back: it was not told, and \
+                 looked; see that messages of the store reach this machine"
+            ),
+        ),
+    }
+    if let Some(lock) = manager.inspect(key).await? {
+        clock(lock.holders.first(), given_back.1, now, report);
+    }
+    next.release().await?;
+    store::close(&other).await;
+    Ok(())
+}
+
+/// Whether the store shows that somebody waits, before long.
+async fn waits(manager: &LockManager, key: &str) -> Result<bool, LockError> {
+    let until = Instant::now() + TOLD;
+    while Instant::now() < until {
+        let lock = manager.inspect(key).await?;
+        if lock.is_some_and(|lock| lock.waiters > 0) {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(false)
+}
+
+/// The lock went to this holder between these two moments, by our clock.
+fn clock(holder: Option<&HolderInfo>, from: SystemTime, to: SystemTime, report: &mut Report) {
+    let Some(since) = holder.and_then(|holder| holder.since) else {
+        let unknown = "not compared: this store does not say since when a lock is held";
+        return report.ok("clock", unknown.to_owned());
+    };
+    let ahead = since.duration_since(to).unwrap_or_default();
+    let behind = from.duration_since(since).unwrap_or_default();
+    match ahead.max(behind) {
+        small if small < APART => {
+            let within = small.max(to.duration_since(from).unwrap_or_default());
+            report.ok(
+                "clock",
+                format!("the store's is this machine's, within {within:.1?}"),
+            );
+        }
+        far => {
+            let how = if ahead > behind { "ahead of" } else { "behind" };
+            report.warn(
+                "clock",
+                format!(
+                    "the store's is {far:.1?} {how} this machine's: no lock rests on it, but ages are \
+                     shown wrong; set both clocks by NTP"
+                ),
+            );
+        }
+    }
+}

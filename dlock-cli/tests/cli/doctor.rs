@@ -1,0 +1,206 @@
+//! `dlock doctor`, where all is well and where it is not.
+
+use std::process::Output;
+use std::time::Duration;
+
+use crate::databases::postgres::PostgreSql;
+use crate::databases::server::Server;
+use crate::support::machine::Machine;
+use crate::support::nodes::Nodes;
+use crate::support::redis::{RedisServer, Setup};
+use crate::{code, dlock, ran, redis, stderr, stdout};
+
+/// The checks of this level, and what is said of them.
+fn told(output: &Output, level: &str) -> Vec<(String, String)> {
+    let said = stdout(output);
+    let lines = said.lines().filter_map(|line| {
+        let rest = line.strip_prefix(level)?.trim_start();
+        let (check, message) = rest.split_once("  ")?;
+        Some((check.to_owned(), message.trim_start().to_owned()))
+    });
+    lines.collect()
+}
+
+fn checks(output: &Output, level: &str) -> Vec<String> {
+    let told = told(output, level).into_iter();
+    told.map(|(check, _)| check).collect()
+}
+
+async fn doctor(url: &str) -> Output {
+    ran(dlock(url, &["doctor"])).await
+}
+
+/// Nothing but the one that is looked for is wrong.
+fn warns_of(output: &Output, check: &str, says: &str) {
+    let warned = told(output, "warn");
+    let [(what, message)] = &warned[..] else {
+        panic!("one warning: {}{}", stdout(output), stderr(output));
+    };
+    assert!(what == check && message.contains(says), "{what}: {message}");
+    assert_eq!(code(output), 0, "{}", stdout(output));
+    assert_eq!(checks(output, "fail"), [""; 0]);
+}
+
+async fn durable() -> RedisServer {
+    Setup::default().append_only().start().await
+}
+
+#[tokio::test]
+async fn all_is_well() {
+    let server = durable().await;
+    let well = doctor(&server.url()).await;
+    assert_eq!(code(&well), 0, "{}{}", stdout(&well), stderr(&well));
+    let all = [
+        "connect",
+        "server",
+        "version",
+        "eviction",
+        "persistence",
+        "tokens",
+        "round trip",
+        "notify",
+        "clock",
+        "lock",
+        "list",
+    ];
+    assert_eq!(checks(&well, "ok"), all, "{}", stdout(&well));
+    assert_eq!(stdout(&well).lines().count(), all.len());
+    // Its lock is gone, and so is who waited.
+    let mut keys = server.keys().await;
+    keys.retain(|key| !key.starts_with("dlock:alive:") && key != "dlock:token");
+    assert_eq!(keys, [""; 0]);
+
+    let json = ran(dlock(&server.url(), &["doctor", "-o", "json"])).await;
+    assert_eq!(code(&json), 0);
+    let json = stdout(&json);
+    assert_eq!(
+        json.matches("\"level\": \"ok\"").count(),
+        all.len(),
+        "{json}"
+    );
+    for check in all {
+        assert!(json.contains(&format!("\"check\": \"{check}\"")), "{json}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_drops_locks() {
+    let server = durable().await;
+    for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+        server.command::<()>(&["CONFIG", "SET", name, value]).await;
+    }
+    let output = doctor(&server.url()).await;
+    warns_of(&output, "eviction", "allkeys-lru");
+    assert!(stdout(&output).contains("set noeviction"));
+}
+
+#[tokio::test]
+async fn a_server_that_forgets() {
+    let output = doctor(&redis().await.url()).await;
+    warns_of(&output, "persistence", "set `appendonly yes`");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong() {
+    let machine = Machine::default();
+    let server = Setup::default().append_only().on(&machine).start().await;
+    machine.clock_ahead(Duration::from_secs(3600));
+    let output = doctor(&server.url()).await;
+    warns_of(&output, "clock", "ahead of this machine's");
+}
+
+#[tokio::test]
+async fn a_node_that_is_down() {
+    let setup = || Setup::default().append_only();
+    let mut nodes = Nodes::set_up(vec![setup(), setup(), setup()]).await;
+    let url = nodes.url();
+    nodes[1].kill();
+    let output = doctor(&url).await;
+    assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
+    let warned = told(&output, "warn");
+    let address = format!("127.0.0.1:{}", nodes[1].port());
+    assert!(!warned.is_empty(), "{}", stdout(&output));
+    for (_, message) in &warned {
+        assert!(message.contains(&address), "{}", stdout(&output));
+    }
+    assert!(warned.iter().any(|(check, _)| check == "server"));
+    let versions = checks(&output, "ok");
+    let versions = versions.iter().filter(|check| *check == "version");
+    assert_eq!(versions.count(), 2, "{}", stdout(&output));
+}
+
+#[tokio::test]
+async fn a_store_that_is_down() {
+    let mut server = redis().await;
+    let url = server.url();
+    server.kill();
+    let output = doctor(&url).await;
+    assert_eq!(code(&output), 69, "{}", stdout(&output));
+    assert_eq!(checks(&output, "fail"), ["connect"]);
+}
+
+#[tokio::test]
+async fn a_password_that_is_wrong_is_not_shown() {
+    let server = Setup::default().password("hunter2").start().await;
+    let url = format!("redis://:hunter3@127.0.0.1:{}", server.port());
+    for arguments in [&["doctor"][..], &["-v", "doctor", "-o", "json"]] {
+        let output = ran(dlock(&url, arguments)).await;
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(code(&output), 78, "{said}");
+        assert!(said.contains("fail") && said.contains("connect"), "{said}");
+        assert!(!said.contains("hunter"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_of_redis_without_rights() {
+    let server = durable().await;
+    let user = |rights: &'static [&'static str]| {
+        let words = ["ACL", "SETUSER", "app", "reset", "on", ">hunter2"];
+        [&words[..], rights].concat()
+    };
+    let url = format!("redis://app:hunter2@127.0.0.1:{}", server.port());
+
+    // Nothing at all, then nothing of locks.
+    for rights in [
+        &["+@connection"][..],
+        &["~*", "&*", "+@all", "-set", "-eval", "-evalsha"],
+    ] {
+        server.command::<()>(&user(rights)).await;
+        let output = doctor(&url).await;
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(code(&output), 77, "{rights:?}: {said}");
+        assert_eq!(checks(&output, "fail").len(), 1, "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+
+    // All that locks need, and not what tells whether they are safe.
+    server
+        .command::<()>(&user(&["~*", "&*", "+@all", "-config"]))
+        .await;
+    let output = doctor(&url).await;
+    warns_of(&output, "eviction", "CONFIG GET");
+}
+
+#[tokio::test]
+async fn a_user_of_postgres_without_rights() {
+    let server = Server::<PostgreSql>::shared().await;
+    let database = server.database().await;
+    let url = server.url(&database, server.port());
+    // Makes the tables.
+    let made = doctor(&format!("{url}?create_tables=true")).await;
+    assert_eq!(code(&made), 0, "{}{}", stdout(&made), stderr(&made));
+    assert!(stdout(&made).contains("version"), "{}", stdout(&made));
+
+    let user = format!("u_{}", fastrand::u32(..));
+    server
+        .run(&database, &format!("CREATE ROLE {user} LOGIN"))
+        .await;
+    let (_, host) = url
+        .split_once('@')
+        .unwrap_or(url.split_once("//").expect("a URL"));
+    let output = doctor(&format!("postgres://{user}@{host}")).await;
+    let said = stdout(&output) + &stderr(&output);
+    assert_eq!(code(&output), 77, "{said}");
+    assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
+}

@@ -1,0 +1,125 @@
+//! What the servers say of themselves, for people.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use redis::{Cmd, InfoDict};
+
+use super::commands;
+use super::connection::Connection;
+use super::durability;
+use super::names::tag_of;
+use super::servers::{RedisStore, Route};
+use crate::backend::{Finding, Level};
+use crate::deadline::Deadline;
+
+impl RedisStore {
+    /// Of every server that has locks. One that cannot be reached has nothing to say.
+    pub(super) async fn look_at_servers(&self, deadline: Deadline) -> Vec<Finding> {
+        let tags = match &self.route {
+            Route::One(..) => vec![""],
+            Route::BySlot(topology) => {
+                let slots = topology.map.last_slots().into_iter();
+                slots.map(tag_of).collect()
+            }
+        };
+        let looks = tags
+            .into_iter()
+            .map(async |tag| match self.connection(tag, deadline).await {
+                Ok(server) => self.look_at_server(&server, tag, deadline).await,
+                Err(_) => Vec::new(),
+            });
+        join_all(looks).await.concat()
+    }
+
+    async fn look_at_server(
+        &self,
+        server: &Connection,
+        tag: &str,
+        deadline: Deadline,
+    ) -> Vec<Finding> {
+        let ask = async |command: Cmd| self.ask_over(server, tag, command, deadline).await.ok();
+        let place = server.endpoint();
+        let mut found = Vec::new();
+        let info = ask(commands::identity()).await;
+        let info = info.and_then(|info| redis::from_redis_value::<InfoDict>(info).ok());
+        if let Some(version) = info.and_then(|info| info.get::<String>("redis_version")) {
+            let version = format!("{place}: version {version}");
+            found.push(Finding::new(Level::Ok, "version", version));
+        }
+        let settings = async |pattern| {
+            let answer = ask(commands::setting(pattern)).await;
+            answer.and_then(durability::settings).unwrap_or_default()
+        };
+        let (memory, files) = (settings("maxmemory*").await, settings("*append*").await);
+        found.push(match memory.get("maxmemory-policy") {
+            None => Finding::new(
+                Level::Warn,
+                "eviction",
+                format!(
+                    "{place}: it does not say whether it drops locks when its memory is full; let \
+                     dlock's user read the settings (CONFIG GET)"
+                ),
+            ),
+            Some(policy) => match self.evicts(server, &memory) {
+                Some(risk) => Finding::new(Level::Warn, "eviction", risk),
+                None => Finding::new(
+                    Level::Ok,
+                    "eviction",
+                    format!("{place}: drops no lock (maxmemory-policy {policy})"),
+                ),
+            },
+        });
+        found.extend(persistence(&files).map(|(level, what)| {
+            let what = format!("{place}: {what}");
+            Finding::new(level, "persistence", what)
+        }));
+        found
+    }
+
+    /// What becomes of locks when the memory is full, if that is something to see to.
+    pub(super) fn evicts(
+        &self,
+        server: &Connection,
+        memory: &HashMap<String, String>,
+    ) -> Option<String> {
+        let policy = memory.get("maxmemory-policy")?;
+        if policy == "noeviction" || memory.get("maxmemory").is_some_and(|most| most == "0") {
+            return None;
+        }
+        let of_its_own = match self.space().is_in_slots() {
+            false => "server",
+            true => "cluster",
+        };
+        Some(format!(
+            "{} has maxmemory-policy {policy}: when its memory is full it drops locks that are \
+             held; set noeviction, or use a {of_its_own} of its own for locks",
+            server.endpoint()
+        ))
+    }
+}
+
+/// What a restart takes along. A server that does not say is no news: that was told.
+fn persistence(files: &HashMap<String, String>) -> Option<(Level, String)> {
+    let on = files.get("appendonly")? == "yes";
+    let synced = files.get("appendfsync").map_or("", String::as_str);
+    Some(match (on, synced) {
+        (true, "always") => (
+            Level::Ok,
+            "keeps what it has confirmed (appendonly yes, appendfsync always)".to_owned(),
+        ),
+        (true, _) => (
+            Level::Ok,
+            format!(
+                "a crash may forget the locks and tokens of the last moment (appendonly yes, \
+                 appendfsync {synced}); with `appendfsync always`, none"
+            ),
+        ),
+        (false, _) => (
+            Level::Warn,
+            "a restart forgets locks that are held, and lets others in (appendonly no); set \
+             `appendonly yes`"
+                .to_owned(),
+        ),
+    })
+}
