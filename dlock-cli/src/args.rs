@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::break_lock::Break;
 use crate::duration;
 use crate::exit::Exit;
 use crate::say;
@@ -212,6 +211,37 @@ pub(crate) struct Top {
     /// How long it is from one look at the store to the next
     #[arg(short, long, value_name = "DUR", default_value = "2s", value_parser = duration::pause)]
     pub(crate) interval: Duration,
+}
+
+/// Takes a lock away from its holder, or a waiter out of its queue
+///
+/// The next who waits has the lock at once. The holder is told at its next renewal, and its
+/// work goes on until then: end its process, if you can.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock break stock:42                     asks, in a terminal
+  dlock break stock:42 --yes               whoever holds it
+  dlock break stock:42 --token 1289        only who has this token, as `dlock show` prints it
+  dlock break stock:42 --holder 9c1f….7@…  only this owner; of several holders, one
+  dlock break stock:42 --waiter 9c1f….8@…  takes this one out of the queue
+
+Exit codes: 0 it is broken, or nobody holds it; 75 it is held still: by somebody else, or you
+said no; 64 usage; 69 the store is down; 77 not allowed there; 78 the store cannot do this.")]
+pub(crate) struct Break {
+    /// Which
+    pub(crate) key: String,
+    /// Only if its holder has this fencing token
+    #[arg(long, value_name = "T", group = "whom")]
+    pub(crate) token: Option<u64>,
+    /// Only the lease of this owner, as `dlock show` prints it
+    #[arg(long, value_name = "ID", group = "whom")]
+    pub(crate) holder: Option<String>,
+    /// Takes this owner out of the queue, as `dlock show` prints it
+    #[arg(long, value_name = "ID", group = "whom")]
+    pub(crate) waiter: Option<String>,
+    /// Does not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 /// Waits in the queue of a lock and returns when its turn has come
