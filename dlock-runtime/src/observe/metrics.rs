@@ -18,8 +18,11 @@ use super::{
     WAIT_SECONDS, WAITING,
 };
 
-/// Every counter, with all values of the labels of its own.
-const COUNTERS: [(&str, &[(&str, &[&str])]); 5] = [
+/// A label, with all its values.
+type Values = (&'static str, &'static [&'static str]);
+
+/// Every counter, with the labels of its own.
+const COUNTERS: [(&str, &[Values]); 5] = [
     (
         ACQUISITIONS,
         &[
@@ -162,8 +165,8 @@ fn all_at_zero(labels: Labels) {
 }
 
 fn begins_at_zero(name: &str, own: &[(&str, &str)]) -> bool {
-    let is_listed = |labels: &[(&str, &[&str])]| {
-        let listed = |((label, values), own): (&(&str, &[&str]), &(&str, &str))| {
+    let is_listed = |labels: &[Values]| {
+        let listed = |((label, values), own): (&Values, &(&str, &str))| {
             *label == own.0 && values.contains(&own.1)
         };
         labels.len() == own.len() && labels.iter().zip(own).all(listed)
