@@ -12,8 +12,6 @@ mod supervise;
 pub(crate) mod terminal;
 pub(crate) mod watch;
 
-use std::time::Duration;
-
 use dlock::{Config, LockError, LockGuard, LockManager, LockRequest, Patience};
 
 use self::signals::Signals;
@@ -145,13 +143,5 @@ async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
     match ended.given_up {
         true => Exit::LOST,
         false => ended.exit,
-    }
-}
-
-/// How long there still is, in a way that people read.
-fn shown(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        seconds => format!("{seconds} s"),
     }
 }

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep};
 
 use super::group::{Group, Look};
 use super::launch::Launcher;
-use super::shown;
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::watch::{AHEAD, Watcher};
@@ -371,4 +370,12 @@ fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, Option<String>); 
         ("DLOCK_KEY", Some(keys.join("\n"))),
         ("DLOCK_TOKEN", has_tokens.then(|| tokens.join("\n"))),
     ]
+}
+
+/// How long there still is, in a way that people read.
+fn shown(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
 }
