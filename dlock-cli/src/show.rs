@@ -61,10 +61,21 @@ pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
         Form::Table => table(locks.iter().map(|lock| of_lock(lock).to_vec()), &LOCK),
         Form::Wide => table(locks.iter().flat_map(of_holders), &HOLDER),
     };
-    let waiters = locks.iter().flat_map(of_waiters);
-    match form != Form::Json && locks.iter().any(|lock| !lock.queue.is_empty()) {
-        true => format!("{text}\n{}", table(waiters, &WAITER)),
-        false => text,
+    if form == Form::Json {
+        return text;
+    }
+    let waiters = || locks.iter().flat_map(of_waiters);
+    let queue = match waiters().next() {
+        Some(_) => format!("\n{}", table(waiters(), &WAITER)),
+        None => String::new(),
+    };
+    let stored_as = locks.iter().flat_map(|lock| &lock.stored_as);
+    let places: String = stored_as
+        .map(|place| format!("  {}\n", printable(place)))
+        .collect();
+    match places.is_empty() {
+        true => text + &queue,
+        false => format!("{text}{queue}\nIn the store:\n{places}"),
     }
 }
 
@@ -167,6 +178,7 @@ fn as_json(lock: &LockInfo) -> Value {
         "holders": lock.holders.iter().map(holder).collect::<Vec<_>>(),
         "waiters": lock.waiters,
         "queue": lock.queue.iter().map(waiter).collect::<Vec<_>>(),
+        "stored_as": lock.stored_as,
     })
 }
 

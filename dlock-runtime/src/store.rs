@@ -341,6 +341,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         holder.shows(owner)
     }
 
+    /// Where it keeps this lock, as its own tools would ask for it
+    /// ([`LockInfo::stored_as`]).
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        let _ = key;
+        Vec::new()
+    }
+
     /// What is known of a lock; `None` if nobody holds it.
     fn inspect(
         &self,

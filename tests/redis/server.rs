@@ -273,7 +273,10 @@ async fn who_holds_a_lock_is_seen_by_redis_cli() {
     queued(&manager, "key", 1).await;
     guard.release().await.expect("the release");
     let guard = served(waiter).await;
-    assert!(shown(&manager, "key").await.holders[0].since.is_some());
+    let seen = shown(&manager, "key").await;
+    assert!(seen.holders[0].since.is_some());
+    let parts = ["", ":queue", ":readers"].map(|part| lock_name("key") + part);
+    assert_eq!(seen.stored_as, parts);
     guard.release().await.expect("the release");
 }
 

@@ -40,6 +40,11 @@ async fn serves(url: &str) {
         "{url}: {}",
         stdout(&shown)
     );
+    assert!(
+        stdout(&shown).contains("\nIn the store:\n"),
+        "{url}: {}",
+        stdout(&shown)
+    );
     if !url.starts_with("memcached:") {
         let listed = ran(dlock(url, &["ls"])).await;
         assert_eq!(code(&listed), 0, "{url}: {}", stderr(&listed));

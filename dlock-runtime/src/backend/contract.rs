@@ -445,6 +445,9 @@ pub struct LockInfo {
     /// Its body was to run once, and has been done: by whom, and for how long that is
     /// remembered. Nobody holds it meanwhile.
     pub done: Option<HolderInfo>,
+    /// Where the store keeps it, for who looks there with the store's own tools: keys of
+    /// Redis, rows, nodes, an item. Not each of them is there at all times. From `inspect`.
+    pub stored_as: Vec<String>,
 }
 
 impl LockInfo {
@@ -458,6 +461,7 @@ impl LockInfo {
             waiters,
             queue: Vec::new(),
             done: None,
+            stored_as: Vec::new(),
         }
     }
 

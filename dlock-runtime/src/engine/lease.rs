@@ -207,9 +207,12 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let mut call = self.call();
-        let lock = attempts!(call, |deadline, attempt| self
+        let mut lock = attempts!(call, |deadline, attempt| self
             .store
             .inspect(key, deadline, attempt))?;
+        if let Some(lock) = &mut lock {
+            lock.stored_as = self.store.stored_as(key);
+        }
         // A look as any other: who waits for it may have missed what was to wake it.
         if lock.as_ref().is_none_or(|lock| lock.holders.is_empty()) {
             self.events.waiters().wake_key(key);

@@ -261,6 +261,18 @@ impl<V: Voter> Store for Quorum<V> {
         Ok(())
     }
 
+    /// At each voter, which may all have it under one name.
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        let mut all: Vec<_> = self
+            .members
+            .iter()
+            .flat_map(|member| member.engine.store.stored_as(key))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     async fn inspect(
         &self,
         key: &str,

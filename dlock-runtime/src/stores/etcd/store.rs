@@ -313,6 +313,11 @@ impl Store for EtcdStore {
         self.watches.look(deadline).await
     }
 
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        let lock = self.members.settings.names.lock(key);
+        vec![lock.mark(), lock.queue]
+    }
+
     async fn inspect(
         &self,
         key: &str,

@@ -278,6 +278,10 @@ impl Store for MemcachedStore {
         watch::look_at(&self.server, waited, deadline).await
     }
 
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        vec![String::from_utf8_lossy(&names::lock(key)).into_owned()]
+    }
+
     async fn inspect(
         &self,
         key: &str,

@@ -146,6 +146,16 @@ impl Keyspace {
         }
     }
 
+    /// What an operator finds of one lock, by its names.
+    pub(super) fn stored_as(&self, key: &str) -> Vec<String> {
+        let mut parts = self.parts(key);
+        if self.redisson().is_none() {
+            // The counter is that of many locks.
+            parts.pop();
+        }
+        parts.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
     /// The keys of a lock that a script is told of, the lock first. A cluster is told of
     /// every key: only so does it refuse the script before it has begun while some of
     /// them are on their way to another node. By which keys the waiters' processes

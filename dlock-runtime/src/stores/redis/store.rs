@@ -537,6 +537,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        self.space().stored_as(key)
+    }
+
     async fn inspect(
         &self,
         key: &str,

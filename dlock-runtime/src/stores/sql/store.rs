@@ -349,6 +349,13 @@ impl<D: Notifies> Store for SqlStore<D> {
         let _ = tables.run("farewell", Args::default(), 0, deadline).await;
     }
 
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        let key = key.replace('\'', "''");
+        ["dlock_lock", "dlock_reader", "dlock_queue"]
+            .map(|table| format!("{table} WHERE name = '{key}'"))
+            .to_vec()
+    }
+
     async fn inspect(
         &self,
         key: &str,

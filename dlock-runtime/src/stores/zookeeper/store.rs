@@ -291,6 +291,10 @@ impl Store for ZooKeeperStore {
         holder.owner.starts_with(&names::own(owner))
     }
 
+    fn stored_as(&self, key: &str) -> Vec<String> {
+        vec![self.ensemble.folder(key)]
+    }
+
     async fn inspect(
         &self,
         key: &str,
