@@ -146,3 +146,26 @@ async fn who_leaves_does_not_take_the_channel_from_another_lock() {
     guard.release().await.expect("the release");
     served(waiter).await.release().await.expect("the release");
 }
+
+/// Java's readers have it as often as they ask, each time with an end of its own.
+#[tokio::test]
+async fn a_reader_that_has_it_several_times_is_broken_at_once() {
+    let server = RedisServer::start().await;
+    let manager = connect(config(&url(&server.url(), "read-write"))).await;
+    let reader = "5ad0c0ba-6d1b-4e1a-8e77-000000000000:31";
+    // Its first end is over, or it is not.
+    for first in [1, 2] {
+        let hash = ["HSET", "key", "mode", "read", reader, "3"];
+        server.command::<i64>(&hash).await;
+        server.command::<i64>(&["PEXPIRE", "key", "60000"]).await;
+        for time in first..=3 {
+            let timeout = format!("{{key}}:{reader}:rwlock_timeout:{time}");
+            let set = ["SET", &timeout, "1", "PX", "60000"];
+            server.command::<()>(&set).await;
+        }
+        let owner = shown(&manager, "key").await.holders[0].owner.clone();
+        let broken = manager.break_holder("key", &owner).await;
+        assert!(broken.expect("an answer").is_some(), "{first}");
+        assert_eq!(server.keys().await, Vec::<String>::new());
+    }
+}

@@ -81,16 +81,23 @@ pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool)
         Recipe::Lock | Recipe::Fenced | Recipe::Fair(_) => Field::of(request),
     };
     let writes = request.mode == Mode::Write;
-    end(layout, &request.key, &field.to_string(), writes, queued)
+    end(
+        layout,
+        &request.key,
+        &field.to_string(),
+        writes,
+        queued,
+        false,
+    )
 }
 
 /// Ends what a holder has, dlock's or Redisson's, by its field, however often it has the
 /// lock: as `forceUnlock` does.
 pub(in super::super) fn break_lease(layout: Layout, key: &str, field: &str) -> Cmd {
-    end(layout, key, field, field.ends_with(WRITE), false)
+    end(layout, key, field, field.ends_with(WRITE), false, true)
 }
 
-fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool) -> Cmd {
+fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool, breaks: bool) -> Cmd {
     let channel = layout.channel(key);
     let one = [layout.lock(key)].into_iter();
     match (layout.recipe, writes) {
@@ -106,9 +113,10 @@ fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool) -> Cm
             let mut release = Script::WriteRelease.on(layout, one, 2);
             release.arg(field).arg(channel).take()
         }
-        (Recipe::ReadWrite, false) => of_reader(layout, Script::ReadRelease, key, field, 3)
+        (Recipe::ReadWrite, false) => of_reader(layout, Script::ReadRelease, key, field, 4)
             .arg(channel)
             .arg(layout.timeouts(key))
+            .arg(u8::from(breaks))
             .take(),
     }
 }

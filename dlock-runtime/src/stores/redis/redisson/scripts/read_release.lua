@@ -2,10 +2,19 @@
 --
 --   KEYS[1] lock    KEYS[2] the timeout of this reader
 --   ARGV[1] owner   ARGV[2] channel   ARGV[3] what the names of the timeouts begin with
+--   ARGV[4] 1: its lease is broken
 --
--- Returns 1 if the owner had it, else 0.
+-- Returns 1 if the owner had it, else 0. Java has it as long as the field is there, and may
+-- have it several times; for who gives it back, the lease ends with its timeout.
 
 local had = redis.call('DEL', KEYS[2])
+if ARGV[4] == '1' then
+  had = 1
+  -- What is not Redisson's may say any number.
+  for time = 2, math.min(tonumber(redis.call('HGET', lock, ARGV[1])) or 0, 10000) do
+    redis.call('DEL', ARGV[3] .. ':' .. ARGV[1] .. ':rwlock_timeout:' .. time)
+  end
+end
 if redis.call('HDEL', lock, ARGV[1]) == 0 then
   return 0
 end
