@@ -221,7 +221,7 @@ COMMIT
 
 --- take_out
 -- Takes a waiter out of the queue, and says so to whoever asks by its name: it does at its
--- next beat, or it is dead.
+-- next beat, or it is dead; or it was paused for longer, and takes a new place when it asks.
 --
 --   $key $owner $out
 --
@@ -230,6 +230,8 @@ COMMIT
 {lock};
 {number};
 SELECT COUNT(*) FROM dlock_queue WHERE name = $key AND owner = $owner;
+-- Of one that did not ask while it stood there, and has a place again.
+DELETE FROM dlock_process WHERE process = $out AND alive_until <= {now};
 INSERT INTO dlock_process (process, alive_until)
     SELECT $out, {now} + 2 * $alive FROM dlock_queue WHERE name = $key AND owner = $owner;
 {leave_queue};
