@@ -20,6 +20,10 @@ impl LockManager {
     /// [token](crate::FencingToken) is for. So end the process, if you can, rather than break
     /// its lock. Nothing that the holder sends later touches the lock of the next.
     ///
+    /// What ends is the lease of a process, whichever of its tasks has it by then: one that is
+    /// handed on within a process stays the same lease, with the same owner, and each of the 64
+    /// tokens that it reserves names it. So the next task of that process may lose it.
+    ///
     /// A body that has returned `Ok` under `once` holds nothing:
     /// [`forget`](Self::forget) is for that.
     ///
@@ -60,7 +64,8 @@ impl LockManager {
 
     /// Breaks the lock of one holder, by its [`owner`](HolderInfo::owner) as
     /// [`inspect`](Self::inspect) shows it, like [`break_lock`](Self::break_lock). No two
-    /// grants have the same owner, on any store: so nobody who came since is broken.
+    /// grants have the same owner, on any store: so no process that came since is broken. The
+    /// lease may have been handed to another task of the same process, as there.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -91,8 +96,13 @@ impl LockManager {
 
     /// Takes a waiter out of the store's queue, by its [`owner`](WaiterInfo::owner) as
     /// [`inspect`](Self::inspect) shows it: it is told [`LockError::TakenOut`], and so are the
-    /// other tasks of its process that wait in the same place. The others keep their order.
+    /// other tasks of its process that wait in the same place, whoever asked first. The others keep their order.
     /// Returns who it was; `None` if nobody waits by this name, as who has been let in since.
+    /// What one asks for who stands too far behind for [`inspect`](Self::inspect) to show is
+    /// not known: it is returned with the default mode.
+    ///
+    /// A process that is paused or cut off for longer than the store keeps the news (8 seconds
+    /// at least) does not learn it, and takes a new place at the end.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -127,12 +137,12 @@ impl LockManager {
             let lock = backend.inspect(&full).await?;
             let queue = lock.map(|lock| lock.queue).unwrap_or_default();
             let waiter = queue.into_iter().find(|waiter| waiter.owner == owner);
-            // Who shows no queue says why nobody can be taken out of it.
-            let asked = waiter.clone();
+            // It may stand behind those that are shown; and who shows no queue says why nobody
+            // can be taken out of it.
             let asked =
-                asked.unwrap_or_else(|| WaiterInfo::new(owner.to_owned(), Default::default()));
+                waiter.unwrap_or_else(|| WaiterInfo::new(owner.to_owned(), Default::default()));
             let broken = backend.break_waiter(&full, &asked).await?;
-            Ok(waiter.filter(|_| broken == Released::Released))
+            Ok((broken == Released::Released).then_some(asked))
         };
         let broken: Result<_, BackendError> = broken.await;
         match broken {
@@ -193,16 +203,64 @@ fn the_only(lock: &LockInfo) -> Result<Option<&HolderInfo>, String> {
 fn with_token(lock: &LockInfo, token: FencingToken) -> Result<Option<&HolderInfo>, String> {
     let number = u64::from(token);
     let has_it = |holder: &&HolderInfo| {
-        let first = holder.token.map(u64::from);
-        first.is_some_and(|first| (first..first + TOKENS_PER_GRANT).contains(&number))
+        let behind = holder.token.map(u64::from);
+        let behind = behind.and_then(|first| number.checked_sub(first));
+        behind.is_some_and(|behind| behind < TOKENS_PER_GRANT)
     };
-    let found = lock.holders.iter().find(has_it);
+    // Another's backend may reserve fewer for each grant.
+    let found = lock.holders.iter().filter(has_it);
+    let found = found.max_by_key(|holder| holder.token);
     if found.is_none() && lock.holders.iter().any(|holder| holder.token.is_none()) {
         return Err(
             "the store does not keep the token of who holds it; compare the owner instead, with \
-             `break_holder`"
+             `break_holder`, or `dlock break --holder`"
                 .to_owned(),
         );
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::Mode;
+
+    fn held_with(tokens: &[u64]) -> LockInfo {
+        let holder = |token: &u64| {
+            let mut holder = HolderInfo::new(token.to_string(), Some(Duration::from_secs(1)));
+            holder.token = Some((*token).into());
+            holder
+        };
+        let holders = tokens.iter().map(holder).collect();
+        LockInfo::new("key".to_owned(), Mode::Read, holders, 0)
+    }
+
+    fn chosen(tokens: &[u64], token: u64) -> Option<u64> {
+        let lock = held_with(tokens);
+        let found = with_token(&lock, token.into()).expect("tokens are kept");
+        found.and_then(|holder| holder.token).map(u64::from)
+    }
+
+    #[test]
+    fn a_token_names_the_grant_that_reserved_it() {
+        assert_eq!(chosen(&[64, 128], 64), Some(64));
+        assert_eq!(chosen(&[64, 128], 127), Some(64));
+        assert_eq!(chosen(&[64, 128], 128), Some(128));
+        assert_eq!(chosen(&[64], 63), None);
+        assert_eq!(chosen(&[64], 128), None);
+    }
+
+    #[test]
+    fn tokens_that_are_close_together_name_the_last_at_or_below() {
+        assert_eq!(chosen(&[1, 2, 3], 2), Some(2));
+        assert_eq!(chosen(&[3, 1], 4), Some(3));
+    }
+
+    #[test]
+    fn the_greatest_tokens_do_not_overflow() {
+        assert_eq!(chosen(&[u64::MAX - 1], u64::MAX), Some(u64::MAX - 1));
+        assert_eq!(chosen(&[u64::MAX], 7), None);
+    }
 }
