@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -303,22 +304,68 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
         };
     }
     let text = error.render().to_string();
+    // Without a command, clap prints all of its help.
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return Exit::USAGE;
+    }
     // In one line: what is wrong, and what may have been meant.
     let said = text
         .split("\n\n")
         .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
     let words: Vec<_> = said.flat_map(str::split_whitespace).collect();
-    let mut text = words.join(" ");
-    // A URL that stands where clap did not look for one may hold a password.
-    for argument in std::env::args() {
-        let value = argument
-            .split_once('=')
-            .map_or(&*argument, |(_, value)| value);
-        if value.contains('@') {
-            text = text.replace(value, "…");
-        }
-    }
+    let arguments = std::env::args_os().map(|one| one.to_string_lossy().into_owned());
+    let text = without_urls(words.join(" "), arguments);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     say::line(format_args!("{text}; see `dlock --help`"));
     Exit::USAGE
+}
+
+/// A URL that stands where clap did not look for one may hold a password. Clap repeats an
+/// argument whole, or what stands behind its `=`, or behind the letter of its option.
+fn without_urls(mut text: String, arguments: impl Iterator<Item = String>) -> String {
+    for argument in arguments.filter(|one| one.contains("://") || one.contains('@')) {
+        let words: Vec<_> = argument.split_whitespace().collect();
+        let argument = words.join(" ");
+        let value = argument.split_once('=').map(|(_, value)| value);
+        // Of letters that stand before a scheme, nobody knows which are options.
+        let scheme = argument.find("://").unwrap_or(2);
+        let starts = argument.char_indices().map(|(start, _)| start);
+        let from_there = starts.take_while(|start| *start <= scheme);
+        let parts = from_there.map(|start| &argument[start..]);
+        for part in parts.chain(value).filter(|part| !part.is_empty()) {
+            text = text.replace(part, "…");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_urls;
+
+    #[test]
+    fn a_url_in_the_wrong_place_is_not_repeated() {
+        for (argument, said) in [
+            (
+                "redis://u:hunter2@h/?layout=redisson",
+                "'redis://u:hunter2@h/?layout=redisson'",
+            ),
+            ("redis://u:hunter=2@h", "'redis://u:hunter=2@h'"),
+            (
+                "-wredis://u:hunter2@h",
+                "value 'redis://u:hunter2@h' of '-w', 'edis://u:hunter2@h'",
+            ),
+            ("-nwredis://u:hunter2@h", "value 'redis://u:hunter2@h'"),
+            (
+                "--bogus=redis://u:hunter2@h",
+                "'--bogus=redis://u:hunter2@h' or 'redis://u:hunter2@h'",
+            ),
+            ("redis://u:a  hunter2@h", "'redis://u:a hunter2@h'"),
+            ("u:hunter2@h", "'u:hunter2@h'"),
+        ] {
+            let shown = without_urls(said.to_owned(), std::iter::once(argument.to_owned()));
+            assert!(!shown.contains("hunter"), "{argument}: {shown}");
+        }
+    }
 }

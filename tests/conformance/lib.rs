@@ -379,6 +379,7 @@ macro_rules! __themes {
                 who_waits_behind_one_that_gives_up_is_let_in
                 a_permit_that_is_given_back_is_the_next_ones
                 a_permit_goes_from_task_to_task
+                a_place_that_is_taken_out_is_that_of_one_task
                 a_process_with_many_tasks_leaves_permits_to_others
                 a_permit_of_the_dead_comes_free
                 a_permit_of_the_dead_is_for_whom_there_is_room

@@ -313,6 +313,38 @@ pub(crate) async fn a_permit_goes_from_task_to_task(store: &mut dyn Store) {
     nothing_left(&manager).await;
 }
 
+/// Of the places of a process, each is that of one task. Who waits behind them is told
+/// nothing.
+pub(crate) async fn a_place_that_is_taken_out_is_that_of_one_task(store: &mut dyn Store) {
+    let Some([holder, manager]) = processes(store).await else {
+        return;
+    };
+    let before = [
+        held(permits(&holder, 2)).await,
+        held(permits(&holder, 2)).await,
+    ];
+    let mut waiting = JoinSet::new();
+    for count in 1..=2 {
+        waiting.spawn(permits(&manager, 2).run(async {}));
+        queued_if_fair(store, &holder, count).await;
+    }
+    let mut behind = Box::pin(permits(&manager, 2).run(async {}));
+    poll_once(&mut behind).await;
+    waiting.spawn(behind);
+    if let Some(first) = shown(&holder, "key").await.queue.first()
+        && let Ok(gone) = holder.break_waiter("key", &first.owner).await
+    {
+        assert!(gone.is_some());
+        let told = within(HANG, waiting.join_next()).await.expect("a waiter");
+        let told = told.expect("no panic");
+        assert!(matches!(told, Err(LockError::TakenOut { .. })), "{told:?}");
+        queued(store, &holder, "key", 2).await;
+    }
+    drop(before);
+    all_served(waiting).await;
+    nothing_left(&manager).await;
+}
+
 /// A process whose tasks never stop wanting permits lets another one in.
 pub(crate) async fn a_process_with_many_tasks_leaves_permits_to_others(store: &mut dyn Store) {
     let Some([greedy, other]) = processes(store).await else {

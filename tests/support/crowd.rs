@@ -29,7 +29,9 @@ pub(crate) async fn asked_for_a_release(
     let mut waiting = JoinSet::new();
     for number in 0..WAITERS {
         let manager = &managers[number % managers.len()];
-        waiting.spawn(manager.lock("key").permits(PERMITS).acquire());
+        // Of one ttl, they would queue in their process.
+        let ttl = Duration::from_millis(30_000 - number as u64);
+        waiting.spawn(manager.lock("key").permits(PERMITS).ttl(ttl).acquire());
     }
     queued(holder, "key", WAITERS).await;
     // The watches have been made when nothing is asked any more.

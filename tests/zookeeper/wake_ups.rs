@@ -63,11 +63,15 @@ async fn a_place_that_was_deleted_behind_others_is_taken_again() {
         held(holder.lock("key").permits(2)).await,
         held(holder.lock("key").permits(2)).await,
     ];
-    let wants = |manager: &LockManager| tokio::spawn(manager.lock("key").permits(2).acquire());
+    // Of one ttl, they would queue in their process.
+    let wants = |manager: &LockManager, number: u64| {
+        let ttl = Duration::from_secs(30 - number);
+        tokio::spawn(manager.lock("key").permits(2).ttl(ttl).acquire())
+    };
     let mut waiting = Vec::new();
     for number in 1..=3 {
-        waiting.push(wants(&manager));
-        queued(&holder, "key", number).await;
+        waiting.push(wants(&manager, number));
+        queued(&holder, "key", waiting.len()).await;
     }
     let before = scene.nodes("key").await;
     assert!(before[3].contains("-permit-2-read-lock-"), "{}", before[3]);

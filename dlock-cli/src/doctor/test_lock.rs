@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dlock::backend::HolderInfo;
 use dlock::{Config, LockError, LockManager};
+use tokio::task::JoinSet;
 
 use super::report::Report;
 use crate::exit::Exit;
@@ -55,13 +56,26 @@ async fn hand_over(
 ) -> Result<(), LockError> {
     // As another process: the tasks of one give the lock to each other without the store.
     let other = LockManager::connect(config).await?;
-    let waiting = tokio::spawn(lock(&other, key).acquire_within(PATIENCE));
+    let handed_over = between(manager, &other, key, guard, report).await;
+    store::close(&other).await;
+    handed_over
+}
+
+async fn between(
+    manager: &LockManager,
+    other: &LockManager,
+    key: &str,
+    guard: dlock::LockGuard,
+    report: &mut Report,
+) -> Result<(), LockError> {
+    let mut waiting = JoinSet::new();
+    waiting.spawn(lock(other, key).acquire_within(PATIENCE));
     let has_come = waits(manager, key).await?;
     let given_back = (Instant::now(), SystemTime::now());
     guard.release().await?;
-    let next = match waiting.await {
-        Ok(next) => next,
-        Err(_) => {
+    let next = match waiting.join_next().await {
+        Some(Ok(next)) => next,
+        _ => {
             report.fails("notify", "the waiter has ended".to_owned(), Exit::INTERNAL);
             return Ok(());
         }
@@ -82,9 +96,7 @@ async fn hand_over(
     if let Some(lock) = manager.inspect(key).await? {
         clock(lock.holders.first(), given_back.1, now, report);
     }
-    next.release().await?;
-    store::close(&other).await;
-    Ok(())
+    next.release().await
 }
 
 /// Whether the store shows that somebody waits, before long.

@@ -1,5 +1,7 @@
 //! The commands that look, and what is common to all.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
 use crate::support::process::Process;
@@ -81,7 +83,9 @@ async fn what_is_held_is_listed() {
     }
 
     let one = list(&["show", "stock:2"]).await;
-    assert_eq!(keys(&one), ["stock:2", "stock:2"], "{one}");
+    let (holders, places) = one.split_once("\nIn the store:\n").expect("both");
+    assert_eq!(keys(holders), ["stock:2", "stock:2"], "{one}");
+    assert!(places.contains("  dlock:{stock:2}:readers\n"), "{one}");
     let nobody = ran(dlock(&url, &["show", "free"])).await;
     assert_eq!((code(&nobody), &*stdout(&nobody)), (0, ""));
     assert!(stderr(&nobody).contains("nobody"), "{}", stderr(&nobody));
@@ -129,7 +133,7 @@ async fn who_waits_is_told_when_it_is_free() {
     let pid = waiter.process.id().to_string();
     let show = async || stdout(&ran(dlock(&url, &["show", "k"])).await);
     until("the queue is shown", show, |shown| {
-        let [_, holder, _, _, place] = shown.lines().collect::<Vec<_>>()[..] else {
+        let [_, holder, _, _, place, ..] = shown.lines().collect::<Vec<_>>()[..] else {
             return false;
         };
         holder.contains("dlock") && place.starts_with("1 ") && place.contains(&pid)
@@ -190,4 +194,29 @@ async fn a_reader_that_left_is_no_panic() {
         .stderr(writer);
     let status = Process::spawn(tool).expect("the tool").end().await;
     assert_eq!(status.code(), Some(127));
+}
+
+/// What is wrong with the rest is said all the same, in a line.
+#[tokio::test]
+async fn arguments_need_not_be_text() {
+    let odd = OsStr::from_bytes(b"bad\xff");
+    let mut tool = dlock(
+        "redis://127.0.0.1:1",
+        &["run", "-n", "-w", "1s", "k", "--", "echo"],
+    );
+    tool.arg(odd);
+    let refused = ran(tool).await;
+    assert_eq!(code(&refused), 64, "{}", stderr(&refused));
+    assert_eq!(stderr(&refused).lines().count(), 1);
+    let mut tool = dlock("redis://127.0.0.1:1", &["show"]);
+    tool.arg(odd);
+    let refused = ran(tool).await;
+    assert_eq!(code(&refused), 64, "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn without_a_command_its_help_is_readable() {
+    let told = ran(dlock("redis://127.0.0.1:1", &[])).await;
+    assert_eq!(code(&told), 64);
+    assert!(stderr(&told).lines().count() > 10, "{}", stderr(&told));
 }

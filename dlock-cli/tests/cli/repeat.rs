@@ -137,7 +137,7 @@ async fn a_list_is_drawn_over_itself() {
     let mut screen = screen;
     screen.types("\u{3}");
     assert_eq!(screen.ends(), None, "a signal ended it");
-    assert!(screen.is_restored());
+    screen.until_restored().await;
 }
 
 #[tokio::test]

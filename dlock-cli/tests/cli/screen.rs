@@ -110,6 +110,12 @@ impl Screen {
         ended.code()
     }
 
+    /// What the tool wrote last may not have been read when it has ended.
+    pub(crate) async fn until_restored(&self) {
+        let restored = async || self.is_restored();
+        until("the terminal is as before", restored, |is| *is).await;
+    }
+
     /// As a shell finds it: its own screen, a cursor, and keys that are shown as typed.
     pub(crate) fn is_restored(&self) -> bool {
         use rustix::termios::{LocalModes, tcgetattr};

@@ -106,7 +106,7 @@ async fn serves(url: &str) {
         .await;
     screen.types("q");
     assert_eq!(screen.ends(), Some(0));
-    assert!(screen.is_restored());
+    screen.until_restored().await;
 }
 
 #[tokio::test]
@@ -285,13 +285,13 @@ async fn a_signal_ends_it_and_the_terminal_is_as_before() {
         assert!(!screen.is_restored());
         screen.send(signal);
         assert_eq!(screen.ends(), Some(expected));
-        assert!(screen.is_restored(), "{signal}");
+        screen.until_restored().await;
     }
     let mut screen = Screen::of_tool(&server.url(), &FAST, SIZE, &[]);
     screen.shows("nothing is held").await;
     screen.types("\u{3}");
     assert_eq!(screen.ends(), Some(130));
-    assert!(screen.is_restored());
+    screen.until_restored().await;
 }
 
 #[tokio::test]

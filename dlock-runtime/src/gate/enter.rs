@@ -90,8 +90,7 @@ impl Gate {
         let guard = answer.inspect_err(|not_had| match not_had {
             NotHad::Busy => {}
             NotHad::Done => queue.fail_who_waited(lead.number, not_had),
-            // The place was that of all who wait here.
-            NotHad::TakenOut => queue.fail_all(not_had),
+            NotHad::TakenOut => queue.place_was_taken(not_had),
             NotHad::Store(error) => {
                 labels.store_error("acquire", error);
                 queue.fail_all(not_had);

@@ -16,6 +16,10 @@ pub(super) struct Leads {
     more: Vec<LeadState>,
     /// Those that nobody has.
     spare: Vec<LeadNumber>,
+    /// Under how many the lock is held.
+    held: usize,
+    /// How many are for whoever comes.
+    loose: usize,
 }
 
 /// One of them. It is with a task, or on its way to one; or it follows the lease; or it
@@ -30,7 +34,7 @@ pub(super) struct LeadState {
     /// How many had come to wait when it was asked.
     pub(super) came_before: u64,
     /// The lock as it is held in this process, until the lead passes on.
-    pub(super) held: Option<Arc<Lease>>,
+    held: Option<Arc<Lease>>,
     /// The lead is for the first who comes, with the place in the store's queue
     /// until the next look.
     pub(super) loose: Option<Option<StorePlace>>,
@@ -70,34 +74,60 @@ impl Leads {
         std::iter::once(&mut self.first).chain(&mut self.more)
     }
 
+    /// Whether somebody may not have come for what it was given.
+    pub(super) fn may_be_neglected(&self) -> bool {
+        // Of many, the sweep finds out.
+        self.first.served.is_some() || !self.more.is_empty()
+    }
+
+    /// The lock is held under this lead.
+    pub(super) fn holds(&mut self, number: LeadNumber, lease: &Arc<Lease>) {
+        self.held += 1;
+        let lead = self.get(number);
+        lead.held = Some(Arc::clone(lease));
+        lead.served = None;
+        lead.asked = None;
+    }
+
+    /// It is not any more.
+    pub(super) fn take_held(&mut self, number: LeadNumber) -> Option<Arc<Lease>> {
+        let held = self.get(number).held.take();
+        self.held -= usize::from(held.is_some());
+        held
+    }
+
     /// A lease, if there is one under each that somebody has: of those that are not on their
     /// way back, if there is one.
     pub(super) fn held(&self) -> Option<&Arc<Lease>> {
-        let mut held = self.all().filter_map(|lead| lead.held.as_ref());
-        let first = held.next()?;
-        let stays = |lease: &&Arc<Lease>| lease.returns_since().is_none();
-        let (mut count, mut one) = (1, first);
-        for lease in held {
-            count += 1;
-            if !stays(&one) {
-                one = lease;
-            }
+        if self.held < self.out() {
+            return None;
         }
-        (count == self.out()).then_some(one)
+        let held = || self.all().filter_map(|lead| lead.held.as_ref());
+        let stays = held().find(|lease| lease.returns_since().is_none());
+        stays.or_else(|| held().next())
+    }
+
+    /// It is for whoever comes first, with this place.
+    pub(super) fn let_loose(&mut self, number: LeadNumber, place: Option<StorePlace>) {
+        self.loose += 1;
+        self.get(number).loose = Some(place);
     }
 
     /// The first that is for whoever comes.
     pub(super) fn take_loose(&mut self) -> Option<(LeadNumber, Option<StorePlace>)> {
+        self.loose = self.loose.checked_sub(1)?;
         let mut all = (0..).map(LeadNumber).zip(self.all_mut());
         all.find_map(|(number, lead)| Some((number, lead.loose.take()?)))
     }
 
     pub(super) fn is_loose(&self) -> bool {
-        self.all().any(|lead| lead.loose.is_some())
+        self.loose > 0
     }
 
-    /// Nobody has this one any more.
-    pub(super) fn put_back(&mut self, number: LeadNumber) {
+    /// Nobody has this one any more. What it was is to be dropped behind the lock.
+    #[must_use]
+    pub(super) fn put_back(&mut self, number: LeadNumber) -> LeadState {
         self.spare.push(number);
+        std::mem::take(self.get(number))
     }
 }

@@ -123,7 +123,7 @@ impl Queues {
             }
             if !entry.try_only {
                 let ahead = state.waiters.len();
-                let may_be_neglected = state.leads.all().any(|lead| lead.served.is_some());
+                let may_be_neglected = state.leads.may_be_neglected();
                 state.came += 1;
                 let ticket = Ticket::new(&self.sweep, entry, state.came, Stage::Waits);
                 state.waiters.push_back(Arc::clone(&ticket));
@@ -200,10 +200,7 @@ impl Queue {
     /// others are for other leads.
     pub(super) fn holds(&self, number: LeadNumber, lease: &Arc<Lease>) -> usize {
         let mut state = self.state.lock();
-        let lead = state.leads.get(number);
-        lead.held = Some(Arc::clone(lease));
-        lead.served = None;
-        lead.asked = None;
+        state.leads.holds(number, lease);
         state.waiters.len().div_ceil(state.leads.out())
     }
 
@@ -289,7 +286,7 @@ impl Queue {
         let before = {
             let mut state = self.state.lock();
             let before = state.lead_passes(number, place.is_some(), now);
-            state.leads.get(number).loose = Some(place);
+            state.leads.let_loose(number, place);
             before
         };
         drop(before);
@@ -326,6 +323,15 @@ impl Queue {
         fail(waiters, not_had);
     }
 
+    /// The place in the store's queue was taken away: that of all who wait, if there is no
+    /// other. Else others have one, and who led this one is told alone.
+    pub(super) fn place_was_taken(&self, not_had: &NotHad) {
+        let is_alone = self.state.lock().leads.out() == 1;
+        if is_alone {
+            self.fail_all(not_had);
+        }
+    }
+
     /// What was so when the store was asked is so for those who waited then. Who has come
     /// since asks by itself: it may not be so any more.
     pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotHad) {
@@ -356,19 +362,18 @@ impl Queue {
     fn close(&self) {
         let mut open = self.queues.open.lock();
         let mut state = self.state.lock();
-        let (mut places, mut queue) = (Vec::new(), None);
+        let (mut gone, mut queue) = (Vec::new(), None);
         while state.waiters.is_empty()
             && let Some((number, place)) = state.leads.take_loose()
         {
-            places.extend(place);
-            state.leads.put_back(number);
+            gone.push((place, state.leads.put_back(number)));
             if state.leads.out() == 0 {
                 queue = open.queues.remove(&self.name);
             }
         }
         drop(state);
         drop(open);
-        drop((places, queue));
+        drop((gone, queue));
     }
 
     /// Who was served last, and whether others wait behind them. A place that

@@ -46,7 +46,7 @@ impl State {
         if !keeps_place {
             lead.asked = None;
         }
-        let before = (lead.served.take(), lead.held.take());
+        let before = (lead.served.take(), self.leads.take_held(number));
         if before.1.is_some() {
             self.was_held = Some(now);
         }

@@ -63,11 +63,15 @@ impl RedisStore {
             ),
             Some(policy) => match self.evicts(server, &memory) {
                 Some(risk) => Finding::new(Level::Warn, "eviction", risk),
-                None => Finding::new(
-                    Level::Ok,
-                    "eviction",
-                    format!("{place}: drops no lock (maxmemory-policy {policy})"),
-                ),
+                None => {
+                    let unlimited = match &**policy {
+                        "noeviction" => "",
+                        _ => ", but no maxmemory",
+                    };
+                    let what =
+                        format!("{place}: drops no lock (maxmemory-policy {policy}{unlimited})");
+                    Finding::new(Level::Ok, "eviction", what)
+                }
             },
         });
         found.extend(persistence(&files).map(|(level, what)| {
