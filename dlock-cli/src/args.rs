@@ -303,12 +303,12 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
             Err(_) => Exit::BROKEN_PIPE,
         };
     }
-    let text = error.render().to_string();
-    // Without a command, clap prints all of its help.
+    // Clap would print all of its help.
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
+        say::line("a command is missing; see `dlock --help`");
         return Exit::USAGE;
     }
+    let text = error.render().to_string();
     // In one line: what is wrong, and what may have been meant.
     let said = text
         .split("\n\n")

@@ -213,10 +213,3 @@ async fn arguments_need_not_be_text() {
     let refused = ran(tool).await;
     assert_eq!(code(&refused), 64, "{}", stderr(&refused));
 }
-
-#[tokio::test]
-async fn without_a_command_its_help_is_readable() {
-    let told = ran(dlock("redis://127.0.0.1:1", &[])).await;
-    assert_eq!(code(&told), 64);
-    assert!(stderr(&told).lines().count() > 10, "{}", stderr(&told));
-}

@@ -323,7 +323,7 @@ async fn mistakes_have_their_codes() {
         ),
         (&["run", "", "--", "true"], 64, "empty"),
         (&["bogus"], 64, "bogus"),
-        (&[], 64, "dlock"),
+        (&[], 64, "a command is missing"),
         (
             &["run", "--ttl", "1ms", "k", "-k", "0", "--", "true"],
             78,
