@@ -521,6 +521,18 @@ pub enum Whose {
 }
 
 impl Break {
+    /// Who is to lose the lock, for a store that lets nobody out of its queue.
+    ///
+    /// # Errors
+    ///
+    /// A waiter is to be taken out.
+    pub fn only_holder(&self, store: &str) -> Result<&HolderInfo, Failure> {
+        match &self.whose {
+            Whose::Holder(holder) => Ok(holder),
+            Whose::Waiter(_) => Err(self.refused(store)),
+        }
+    }
+
     /// A store that cannot.
     pub fn refused(&self, store: &str) -> Failure {
         Failure::refused(match self.whose {

@@ -13,6 +13,7 @@ use super::{Store, connect, free, had, nothing_left, process, queued};
 use crate::support::locks::{
     all_served, held, is_busy, is_done, is_lost, is_unsupported, says, served, shown,
 };
+use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, eventually, within};
 
 /// Whoever holds it.
@@ -344,9 +345,10 @@ pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn 
     }
     let guard = held(operator.lock("key")).await;
     let first = waits(store, &operator, many.lock("key"), 0).await;
-    let second = tokio::spawn(many.lock("key").acquire());
     // It waits in its process, of which the store knows nothing.
-    sleep(Duration::from_millis(50)).await;
+    let mut second = Box::pin(many.lock("key").acquire());
+    poll_once(&mut second).await;
+    let second = tokio::spawn(second);
     let queue = shown(&operator, "key").await.queue;
     let is_out = match queue.first() {
         Some(waiter) => taken_out(&operator, &waiter.owner).await.is_some(),

@@ -11,6 +11,7 @@ use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
 
+use super::queues::lets_others_in;
 use super::{Store, free, held, nothing_left, process, queued};
 use crate::support::critical::Section;
 use crate::support::locks::{
@@ -350,24 +351,9 @@ pub(crate) async fn a_process_with_many_tasks_leaves_permits_to_others(store: &m
     let Some([greedy, other]) = processes(store).await else {
         return;
     };
-    if !greedy.capabilities().fair {
-        return;
+    if greedy.capabilities().fair {
+        lets_others_in(greedy, other, |manager| permits(manager, 2)).await;
     }
-    let mut tasks = JoinSet::new();
-    for _ in 0..8 {
-        let greedy = greedy.clone();
-        tasks.spawn(async move {
-            loop {
-                let body = sleep(Duration::from_millis(1));
-                permits(&greedy, 2).run(body).await.expect("the lock");
-            }
-        });
-    }
-    for _ in 0..5 {
-        drop(held(permits(&other, 2)).await);
-    }
-    tasks.shutdown().await;
-    nothing_left(&other).await;
 }
 
 /// Nobody says that a holder has died: its lease ends, while others go on.

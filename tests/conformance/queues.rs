@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{LockError, LockManager};
+use dlock::{LockError, LockManager, LockRequest};
 use tokio::task::JoinSet;
 
-use super::{Store, connect, had, nothing_left, process, queued};
+use super::{Store, connect, nothing_left, process, queued};
 use crate::support::critical::Section;
 use crate::support::locks::{all_served, held};
 use crate::support::polls::{drive_until, join_all, poll_once};
@@ -86,21 +86,34 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Sto
 /// A process whose tasks never stop wanting the lock lets another one in.
 pub(crate) async fn a_handing_over_process_lets_others_in(store: &mut dyn Store) {
     let (greedy, other) = (process(store).await, process(store).await);
-    if !greedy.capabilities().fair {
-        return;
+    if greedy.capabilities().fair {
+        lets_others_in(greedy, other, |manager| manager.lock("key")).await;
     }
+}
+
+/// With eight tasks of one process that want the lock again and again, another has it five
+/// times.
+pub(super) async fn lets_others_in(
+    greedy: LockManager,
+    other: LockManager,
+    wants: impl Fn(&LockManager) -> LockRequest + Clone + Send + 'static,
+) {
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
-        let greedy = greedy.clone();
+        let (greedy, wants) = (greedy.clone(), wants.clone());
         tasks.spawn(async move {
             loop {
                 let body = tokio::time::sleep(Duration::from_millis(1));
-                greedy.lock("key").run(body).await.expect("the lock");
+                wants(&greedy).run(body).await.expect("the lock");
             }
         });
     }
     for _ in 0..5 {
-        had(&other, "key").await;
+        held(wants(&other))
+            .await
+            .release()
+            .await
+            .expect("the release");
     }
     tasks.shutdown().await;
     nothing_left(&other).await;

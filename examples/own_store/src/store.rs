@@ -14,7 +14,7 @@ use dlock::backend::{
 };
 use dlock::store::{
     Abandoned, Applied, Break, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed,
-    Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want, Whose,
+    Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want,
 };
 use tokio::task::{self, JoinHandle};
 
@@ -172,9 +172,7 @@ impl Store for Directory {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        let Whose::Holder(holder) = &broken.whose else {
-            return Err(broken.refused("directory"));
-        };
+        let holder = broken.only_holder("directory")?;
         let (path, key, owner) = (self.path.clone(), broken.key.clone(), holder.owner.clone());
         let broken = self.blocking(deadline, move || {
             files::change(&path, &key, deadline, |lock, _| lock.release(&owner))

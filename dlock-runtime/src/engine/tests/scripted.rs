@@ -22,7 +22,7 @@ use crate::engine::time::Time;
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{
     Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Followed, Freed,
-    Granted, Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want, Whose,
+    Granted, Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::sync::{Mutex, MutexGuard};
 
@@ -995,9 +995,7 @@ impl<P: Proof> Store for Scripted<P> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        let Whose::Holder(holder) = &broken.whose else {
-            return Err(broken.refused("scripted"));
-        };
+        let holder = broken.only_holder("scripted")?;
         let held_by = self.sim.holder();
         let shown = held_by.filter(|owner| owner.to_string() == holder.owner);
         let command = Command::Release(shown.unwrap_or_else(Owner::unique), false);

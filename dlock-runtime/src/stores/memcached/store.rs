@@ -26,7 +26,7 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{
     Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
 /// So long at least a renewal waits for an answer: a sixth of the shortest ttl.
@@ -226,9 +226,7 @@ impl Store for MemcachedStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        let Whose::Holder(holder) = &broken.whose else {
-            return Err(broken.refused("memcached"));
-        };
+        let holder = broken.only_holder("memcached")?;
         let lock = Owned {
             name: names::lock(&broken.key),
             value: holder.owner.clone(),

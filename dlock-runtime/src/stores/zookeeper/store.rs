@@ -28,7 +28,7 @@ use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{
     Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want, Whose,
+    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::token::{FencingToken, of_transaction};
 
@@ -206,11 +206,9 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        let Whose::Holder(holder) = &broken.whose else {
-            // Its next node would be its own affair: nothing that stays tells it why the
-            // first has gone.
-            return Err(broken.refused("zookeeper"));
-        };
+        // Who waits would make its next node: nothing that stays tells it why the first has
+        // gone.
+        let holder = broken.only_holder("zookeeper")?;
         let session = self.ensemble.session(deadline).await?;
         let folder = self.ensemble.folder(&broken.key);
         let (names, _) = session.list(&folder, true, deadline).await?;
