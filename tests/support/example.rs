@@ -44,7 +44,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
     } else {
         let known = features.iter().filter(|(_, known)| *known);
         let known: Vec<_> = known.map(|(name, _)| *name).collect();
-        build.args(["-p", "dlock", "-p", "dlock-runtime"]);
+        build.args(["-p", "dlock-rs", "-p", "dlock-runtime"]);
         build.args(["--no-default-features", "--features", &known.join(",")]);
     }
     let built = build.output().expect("cargo");
