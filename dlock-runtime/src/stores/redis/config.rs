@@ -138,7 +138,7 @@ mod tests {
             ("redis://:hunter2@one,two", "several servers"),
             (
                 "redis://host?hunter2",
-                "there are `layout`, `recipe`, `fair_wait`, and with rediss:// `ca`",
+                "there are `layout`, `recipe`, `fair_wait`, and with rediss:// `ca`, `cert`, `key`",
             ),
             ("redis://host?layout=hunter2", "`layout` is `redisson`"),
             ("redis://host?recipe=lock", "write `layout=redisson` too"),

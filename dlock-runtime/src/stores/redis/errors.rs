@@ -9,6 +9,8 @@ use redis::{ErrorKind, RedisError, ServerError};
 
 use super::names::{Keyspace, Part};
 use super::redisson;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
@@ -26,6 +28,10 @@ const PERMISSIONS: &str = "let this user do what dlock does: keys `~dlock:*`, ch
 const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channel \
     `&+switch-master`, and the commands +hello +subscribe +sentinel|myid \
     +sentinel|get-master-addr-by-name";
+
+#[cfg(feature = "tls")]
+const CERTIFICATE_ADVICE: &str = "it knows its clients by their certificates; name one that it \
+    trusts, and its key, with `cert=<path>&key=<path>` in the store URL";
 
 /// A server as it is named in messages, and the secret that they must not
 /// contain.
@@ -287,6 +293,8 @@ impl Endpoint {
             ErrorKind::AuthenticationFailed => Meaning::config(self.role.wrong_login_advice()),
             // What `redis` makes of a refused SELECT.
             ErrorKind::Server(_) => Meaning::config("check the database number in the URL"),
+            #[cfg(feature = "tls")]
+            _ if Tls::wants_certificate(&error) => Meaning::config(CERTIFICATE_ADVICE),
             _ => Meaning::unavailable((), self.reach_advice()),
         };
         let said = self.without_secret(&error.to_string());

@@ -14,7 +14,7 @@ use crate::stores::url::{Form, StoreUrl};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
 /// What all URLs of Redis have for encrypted connections.
-pub(super) const FILES: &[&str] = &["ca"];
+pub(super) const FILES: &[&str] = &["ca", "cert", "key"];
 
 /// What all servers of a store have in common.
 #[derive(Clone)]

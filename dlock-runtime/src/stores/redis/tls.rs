@@ -1,26 +1,29 @@
 //! Encrypted connections (`rediss://`).
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, RootCertStore};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::url::StoreUrl;
 
-/// Whom to trust.
+/// Whom to trust, and what to show of oneself.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     /// Trusts the authority that the URL names, or else the system's and
-    /// Mozilla's: a container often has none of its own.
+    /// Mozilla's: a container often has none of its own. Shows the certificate that
+    /// the URL names, to a server that asks for one.
     pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
         let mut roots = RootCertStore::empty();
         match url.authority()? {
@@ -47,9 +50,39 @@ impl Tls {
                 BackendError::new(BackendErrorKind::Config, "TLS could not be set up")
                     .with_source(error)
             })?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match url.identity()? {
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+                let chain = chain.collect::<Result<_, _>>();
+                let chain = chain.map_err(|error| url.unusable("cert", error))?;
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+                let key = key.map_err(|error| url.unusable("key", error))?;
+                let config = config.with_client_auth_cert(chain, key);
+                config.map_err(|error| url.unusable("key", error))?
+            }
+            None => config.with_no_client_auth(),
+        };
         Ok(Self(Arc::new(config)))
+    }
+
+    /// Whether the server has closed the connection because it knows clients by their
+    /// certificates, and was shown none. With TLS 1.3 it does so behind the handshake.
+    pub(super) fn wants_certificate(error: &(dyn Error + 'static)) -> bool {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            // The client's own error shares its cause, and `Arc` hides whose that is.
+            let shared = error.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+            let error = shared.map_or(error, |shared| &**shared);
+            let io = error.downcast_ref::<io::Error>();
+            let inner = io.and_then(|error| error.get_ref());
+            let alert = inner.and_then(|error| error.downcast_ref());
+            if let Some(rustls::Error::AlertReceived(alert)) = alert {
+                return *alert == AlertDescription::CertificateRequired;
+            }
+            cause = error.source();
+        }
+        false
     }
 
     /// Encrypts a connection, and checks that the server is `host`.
