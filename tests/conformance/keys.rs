@@ -8,7 +8,7 @@ use dlock::{LockError, LockGuard, LockManager};
 use tokio::task::JoinHandle;
 
 use super::{Store, connect, process};
-use crate::support::locks::{held, is_busy, is_misconfigured, is_no_key, says, shown};
+use crate::support::locks::{held, impatient, is_busy, is_misconfigured, is_no_key, says, shown};
 use crate::support::wait::{HANG, eventually, until, within};
 
 pub(crate) async fn keys_do_not_wait_for_each_other(store: &mut dyn Store) {
@@ -223,7 +223,7 @@ async fn listed(manager: &LockManager, prefix: &str) -> Vec<String> {
 
 /// In errors and in the guard, in an outage too.
 pub(crate) async fn a_key_is_shown_on_one_short_line(store: &mut dyn Store) {
-    let manager = connect(super::config(store).request_timeout(store.request_timeout())).await;
+    let manager = impatient(|| super::config(store).request_timeout(store.request_timeout())).await;
     let unprintable = "line\u{2028}right\u{202e}";
     let length = manager.capabilities().max_key_bytes - unprintable.len();
     let key = format!("{unprintable}{}", "k".repeat(length));

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::{Store, connect, free, had, held, nothing_left, process, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::Section;
-use crate::support::locks::{healed, is_busy, is_unavailable, served};
+use crate::support::locks::{self, healed, is_busy, is_unavailable, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
 
@@ -22,7 +22,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// Calls to a store that answers nothing are given up after this.
 async fn impatient(store: &dyn Store) -> LockManager {
     let timeout = 2 * store.request_timeout();
-    let manager = connect(super::config(store).request_timeout(timeout)).await;
+    let manager = locks::impatient(|| super::config(store).request_timeout(timeout)).await;
     // Whoever serves it is connected with.
     had(&manager, "key").await;
     manager
@@ -296,7 +296,7 @@ pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
 
 async fn are_replaced(store: &dyn Store, limit: Duration) {
     let manager = async || {
-        let manager = connect(super::config(store).request_timeout(limit)).await;
+        let manager = locks::impatient(|| super::config(store).request_timeout(limit)).await;
         had(&manager, "used").await;
         manager
     };

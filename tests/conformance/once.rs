@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::{Store, connect, free, had, nothing_left, process, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    held, is_busy, is_done, is_lost, is_misconfigured, is_unsupported, says, shown,
+    held, impatient, is_busy, is_done, is_lost, is_misconfigured, is_unsupported, says, shown,
 };
 use crate::support::wait::{HANG, eventually, within};
 
@@ -530,8 +530,8 @@ pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) 
 
 /// It is tried again as a release is.
 pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store) {
-    let config = super::config(store).request_timeout(store.request_timeout());
-    let manager = connect(config).await;
+    let config = || super::config(store).request_timeout(store.request_timeout());
+    let manager = impatient(config).await;
     if !manager.capabilities().once {
         return;
     }
