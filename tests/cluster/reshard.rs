@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, LONG, Lent, url};
+use crate::support::cluster::{Cluster, LONG, Lent, may_move, url};
 use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
@@ -46,15 +46,9 @@ async fn slots(cluster: &Cluster, more: &str) -> Vec<usize> {
     slots
 }
 
-/// A slot, the master that has it from the start, and one to which it may move.
-fn next(slot: usize) -> [usize; 3] {
-    let from = slot * 3 / 16384;
-    [slot, from, (from + 1) % 3]
-}
-
 /// The slot of the lock is on its way from now on.
 async fn begins(cluster: &Cluster) -> [usize; 3] {
-    let [slot, from, to] = next(cluster.slot(&lock_name(KEY)).await);
+    let [slot, from, to] = may_move(cluster.slot(&lock_name(KEY)).await);
     cluster.open_slot(slot, from, to).await;
     [slot, from, to]
 }
@@ -81,7 +75,7 @@ async fn a_slot_moves_under_load(more: &str) {
         until("they go on", count, |&now| now >= before + 30).await;
     };
     for slot in slots(&cluster, more).await {
-        let [_, mut from, mut to] = next(slot);
+        let [_, mut from, mut to] = may_move(slot);
         for _ in 0..6 {
             goes_on().await;
             cluster.move_slot(slot, from, to).await;
@@ -127,7 +121,7 @@ async fn readers_go_along() {
     let reading = tokio::spawn(other.lock(KEY).read().acquire());
     queued(&holder, KEY, 2).await;
 
-    let [slot, from, to] = next(cluster.slot(&lock_name(KEY)).await);
+    let [slot, from, to] = may_move(cluster.slot(&lock_name(KEY)).await);
     cluster.move_slot(slot, from, to).await;
     let channels = async || -> Vec<String> {
         let words = ["PUBSUB", "SHARDCHANNELS", "dlock:wake:*"];
@@ -197,7 +191,7 @@ async fn votes_that_have_gone_ahead() {
     let ttl = TTL;
     let guard = held(holder.lock(KEY).ttl(ttl)).await;
     let slots = slots(&cluster, more).await;
-    let moves = [next(slots[0]), next(slots[1])];
+    let moves = [may_move(slots[0]), may_move(slots[1])];
     for [slot, from, to] in moves {
         cluster.open_slot(slot, from, to).await;
         cluster.move_keys(slot, from, to, usize::MAX).await;
@@ -232,7 +226,7 @@ async fn a_queue_that_comes_later() {
     queued(&holder, KEY, 1).await;
     let [slot, from, to] = begins(&cluster).await;
     let ahead = |key: &str| key == lock_name(KEY) || key.starts_with("dlock:token");
-    assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, 2);
+    assert_eq!(cluster.go_ahead([slot, from, to], ahead).await, 2);
 
     let coming = tokio::spawn(second.lock(KEY).acquire());
     both_wait_for_the_slot(&cluster, guard, [slot, from, to]).await;
@@ -242,7 +236,7 @@ async fn a_queue_that_comes_later() {
 
 /// Who comes is told to try again, and so is who goes, until the slot has arrived.
 async fn both_wait_for_the_slot(cluster: &Cluster, guard: LockGuard, [slot, from, to]: [usize; 3]) {
-    let refused = async || refused(cluster).await;
+    let refused = async || cluster.told_to_try_again().await;
     until("it is told to try again", refused, |&count| count > 0).await;
     let before = refused().await;
     let releasing = tokio::spawn(guard.release());
@@ -278,7 +272,7 @@ async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
     let [slot, from, to] = begins(&cluster).await;
     let ahead = |key: &str| key.starts_with("dlock:alive:") == goes_ahead;
     let count = if goes_ahead { 1 } else { 4 };
-    assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, count);
+    assert_eq!(cluster.go_ahead([slot, from, to], ahead).await, count);
 
     // It has a place in the queue beside the writer's.
     let coming = tokio::spawn(waiter.lock(KEY).read().acquire());
@@ -295,34 +289,6 @@ async fn a_sign_of_life_that_goes_ahead() {
 #[tokio::test]
 async fn a_sign_of_life_that_comes_later() {
     what_says_that_a_waiter_lives(false).await;
-}
-
-/// Moves some of the keys of a slot that is on its way, in one go. How many.
-async fn go_ahead(
-    cluster: &Cluster,
-    [slot, from, to]: [usize; 3],
-    ahead: impl Fn(&str) -> bool,
-) -> usize {
-    let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
-    let mut keys: Vec<String> = cluster.servers[from].command(&words).await;
-    keys.retain(|key| ahead(key));
-    let port = cluster.servers[to].port().to_string();
-    let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-    words.extend(keys.iter().map(String::as_str));
-    cluster.servers[from].command::<String>(&words).await;
-    keys.len()
-}
-
-/// How often somebody was told to try again.
-async fn refused(cluster: &Cluster) -> u32 {
-    let mut refused = 0;
-    for server in cluster.masters() {
-        let info: String = server.command(&["INFO", "errorstats"]).await;
-        let count = info.split_once("errorstat_TRYAGAIN:count=");
-        let count = count.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
-        refused += count.unwrap_or(0);
-    }
-    refused
 }
 
 /// A slot that stays open is an outage of its own locks only, which is said. It

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use dlock::LockError;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::heard::{JAVA, heard_on, told};
 use crate::support::locks::{config, connect, free, had, held, is_busy, queued, says};
 use crate::support::locks::{served, shown};
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 
 const QUEUE: &str = "redisson_lock_queue:{key}";
 const TIMEOUTS: &str = "redisson_lock_timeout:{key}";
-const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:31";
 
 /// How long a place lasts, where nobody waits for its end.
 const LONG: Duration = Duration::from_secs(3600);
@@ -55,26 +55,7 @@ async fn java_leaves(server: &RedisServer) {
 
 /// Hears what this one is told.
 async fn listens(server: &RedisServer, owner: &str) -> UnboundedReceiver<String> {
-    let client = redis::Client::open(server.url()).expect("a URL");
-    let channel = format!("redisson_lock__channel:{{key}}:{owner}");
-    let (tells, mut messages) = unbounded_channel();
-    // Until the server ends.
-    std::thread::spawn(move || {
-        let mut connection = client.get_connection().expect("a connection");
-        let mut heard = connection.as_pubsub();
-        heard.subscribe(channel).expect("a subscription");
-        let _ = tells.send(String::new());
-        while let Ok(message) = heard.get_message() {
-            let _ = tells.send(message.get_payload().expect("text"));
-        }
-    });
-    assert_eq!(within(HANG, messages.recv()).await.as_deref(), Some(""));
-    messages
-}
-
-async fn told(messages: &mut UnboundedReceiver<String>) {
-    let message = within(HANG, messages.recv()).await;
-    assert_eq!(message.as_deref(), Some("0"));
+    heard_on(server, &format!("redisson_lock__channel:{{key}}:{owner}")).await
 }
 
 /// Who comes first is told and nobody else, and nobody overtakes it.

@@ -10,6 +10,8 @@ mod acl;
 mod cluster;
 mod fair;
 mod foreign;
+mod heard;
+mod reshard;
 
 use std::marker::PhantomData;
 

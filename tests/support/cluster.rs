@@ -252,6 +252,34 @@ impl Cluster {
         }
     }
 
+    /// Moves some of the keys of a slot that is on its way, in one go. How many.
+    pub(crate) async fn go_ahead(
+        &self,
+        [slot, from, to]: [usize; 3],
+        ahead: impl Fn(&str) -> bool,
+    ) -> usize {
+        let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+        let mut keys: Vec<String> = self.servers[from].command(&words).await;
+        keys.retain(|key| ahead(key));
+        let port = self.servers[to].port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        words.extend(keys.iter().map(String::as_str));
+        self.servers[from].command::<String>(&words).await;
+        keys.len()
+    }
+
+    /// How often somebody was told to try again, as a slot is on its way.
+    pub(crate) async fn told_to_try_again(&self) -> u32 {
+        let mut told = 0;
+        for server in self.masters() {
+            let info: String = server.command(&["INFO", "errorstats"]).await;
+            let count = info.split_once("errorstat_TRYAGAIN:count=");
+            let count = count.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
+            told += count.unwrap_or(0);
+        }
+        told
+    }
+
     /// Every key on the masters that was written for a lock: not the token
     /// counters, nor which masters vote.
     pub(crate) async fn keys(&self) -> Vec<String> {
@@ -266,6 +294,12 @@ impl Cluster {
         }
         all
     }
+}
+
+/// A slot, the master that has it from the start, and one to which it may move.
+pub(crate) fn may_move(slot: usize) -> [usize; 3] {
+    let from = slot * MASTERS / SLOTS;
+    [slot, from, (from + 1) % MASTERS]
 }
 
 async fn launch(setup: Setup, count: usize) -> Vec<RedisServer> {

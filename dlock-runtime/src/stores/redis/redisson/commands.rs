@@ -5,7 +5,6 @@ use std::time::Duration;
 use redis::{Cmd, ToRedisArgs, cmd};
 
 use super::super::commands::whole_ms;
-use super::super::names::Name;
 use super::super::values::Shown;
 use super::field::{Field, WRITE};
 use super::scripts::Script;
@@ -99,10 +98,10 @@ pub(in super::super) fn break_lease(layout: Layout, key: &str, field: &str) -> C
 
 fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool, breaks: bool) -> Cmd {
     let channel = layout.channel(key);
-    let one = [layout.lock(key)].into_iter();
+    let undivided = layout.undivided(key, [layout.lock(key)]);
     match (layout.recipe, writes) {
         (Recipe::Lock | Recipe::Fenced, _) => {
-            let mut release = Script::LockRelease.on(layout, one, 2);
+            let mut release = Script::LockRelease.on(layout, undivided, 2);
             release.arg(field).arg(channel).take()
         }
         (Recipe::Fair(lasts), _) => {
@@ -110,7 +109,7 @@ fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool, break
             release.arg(u8::from(queued)).take()
         }
         (Recipe::ReadWrite, true) => {
-            let mut release = Script::WriteRelease.on(layout, one, 2);
+            let mut release = Script::WriteRelease.on(layout, undivided, 2);
             release.arg(field).arg(channel).take()
         }
         (Recipe::ReadWrite, false) => of_reader(layout, Script::ReadRelease, key, field, 4)
@@ -124,11 +123,12 @@ fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool, break
 /// A script that is told of the timeout of a reader, and of the reader.
 fn of_reader(layout: Layout, script: Script, key: &str, reader: &str, args: usize) -> Cmd {
     let behind = format!(":{reader}:rwlock_timeout:1");
-    let Name(mut parts) = layout.timeouts(key);
-    parts[5] = &behind;
-    let timeout = Name(parts);
-    let keys = [layout.lock(key), timeout].into_iter();
-    let mut command = script.on(layout, keys, args);
+    let keys = [layout.lock(key), layout.timeout(key, &behind)];
+    let mut command = match script {
+        // It looks at the timeouts of all others.
+        Script::ReadRelease => script.on(layout, layout.undivided(key, keys), args),
+        _ => script.on(layout, keys.into_iter(), args),
+    };
     command.arg(reader);
     command
 }
@@ -142,7 +142,8 @@ fn of_fair(
     owner: impl ToRedisArgs,
     args: usize,
 ) -> Cmd {
-    let mut command = script.on(layout, layout.of_fair(key).into_iter(), args);
+    let keys = layout.undivided(key, layout.of_fair(key));
+    let mut command = script.on(layout, keys, args);
     command.arg(whole_ms(lasts)).arg(owner);
     command.arg(layout.channel(key));
     command

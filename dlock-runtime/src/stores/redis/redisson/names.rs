@@ -10,6 +10,7 @@
 //! | `redisson_lock__channel:{<key>}:<owner>` | channel on which it is told who is first in the queue of a fair lock that is free |
 //! | `redisson_lock_queue:{<key>}` | who waits for a fair lock |
 //! | `redisson_lock_timeout:{<key>}` | how long their places last |
+//! | `{<key>}:never` | nothing: see [`Layout::undivided`] |
 //!
 //! A key that has a brace goes unchanged into the others, without more around it. In a
 //! cluster, the braces of some keys lead the others to another slot than the lock's, and
@@ -92,6 +93,27 @@ impl Layout {
             None if key.contains('{') => Name(["", "", "", key, "", ""]),
             None => Name(["", "", "{", key, "}", ""]),
         }
+    }
+
+    /// The timeout of a reader of dlock's, `behind` it the rest of its name.
+    pub(super) fn timeout<'a>(self, key: &'a str, behind: &'a str) -> Name<'a> {
+        let Name(mut parts) = self.timeouts(key);
+        parts[5] = behind;
+        Name(parts)
+    }
+
+    /// These keys of a lock, for a script that asks for others too, or for what it has
+    /// removed itself. A node refuses that while the slot is on its way, and the script would
+    /// end halfway: without the message that the lock is free. So in a cluster it is told of
+    /// a key that is never there, and refused before it has begun, as dlock's own scripts
+    /// are. Redisson's name their channel among the keys, which does the same.
+    pub(super) fn undivided<'a, const N: usize>(
+        self,
+        key: &'a str,
+        keys: [Name<'a>; N],
+    ) -> impl Iterator<Item = Name<'a>> + Clone {
+        let never = self.in_slots.then(|| self.timeout(key, ":never"));
+        keys.into_iter().chain(never)
     }
 
     fn prefixed<'a>(self, prefix: &'static str, key: &'a str) -> Name<'a> {
@@ -236,6 +258,7 @@ mod tests {
                 cluster.timeouts(key),
                 cluster.queue(key),
                 cluster.ends_of_places(key),
+                cluster.timeout(key, ":never"),
             ];
             let alone = [
                 LAYOUT.token(key),
@@ -243,6 +266,7 @@ mod tests {
                 LAYOUT.timeouts(key),
                 LAYOUT.queue(key),
                 LAYOUT.ends_of_places(key),
+                LAYOUT.timeout(key, ":never"),
             ];
             for (name, alone) in names.iter().zip(alone) {
                 let name = name.to_string();

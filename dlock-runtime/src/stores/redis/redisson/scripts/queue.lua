@@ -1,6 +1,6 @@
 -- What the scripts of a fair lock share.
 --
---   KEYS[2] queue   KEYS[3] timeouts
+--   KEYS[2] queue   KEYS[3] timeouts   KEYS[4] never there, see names.rs
 --   ARGV[1] for how many ms a place lasts   ARGV[2] owner   ARGV[3] channel
 --
 --   queue     a list of the owners who wait, first come first

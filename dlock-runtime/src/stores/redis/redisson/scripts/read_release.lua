@@ -1,6 +1,6 @@
 -- Gives a read/write lock back that was had to read. The last reader tells those who wait.
 --
---   KEYS[1] lock    KEYS[2] the timeout of this reader
+--   KEYS[1] lock    KEYS[2] the timeout of this reader   KEYS[3] never there, see names.rs
 --   ARGV[1] owner   ARGV[2] channel   ARGV[3] what the names of the timeouts begin with
 --   ARGV[4] 1: its lease is broken
 --

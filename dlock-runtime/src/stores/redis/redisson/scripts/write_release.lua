@@ -1,6 +1,6 @@
 -- Gives a read/write lock back that was had to write, and tells all who wait.
 --
---   KEYS[1] lock
+--   KEYS[1] lock    KEYS[2] never there, see names.rs
 --   ARGV[1] owner, with ":write"   ARGV[2] channel
 --
 -- Returns 1 if the owner had it, else 0.
