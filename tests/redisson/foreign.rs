@@ -169,3 +169,24 @@ async fn a_reader_that_has_it_several_times_is_broken_at_once() {
         assert_eq!(server.keys().await, Vec::<String>::new());
     }
 }
+
+/// What is not Redisson's may say any number, and the server does nothing else while it
+/// counts.
+#[tokio::test]
+async fn nobody_counts_as_far_as_a_stranger_says() {
+    let server = RedisServer::start().await;
+    let manager = connect(config(&url(&server.url(), "read-write"))).await;
+    for number in ["1000000000000", "inf", "-1000000000000", "nan"] {
+        let guard = held(manager.lock("key").read()).await;
+        for field in ["a:1", "b:2"] {
+            let words = ["HSET", "key", field, number];
+            server.command::<i64>(&words).await;
+        }
+        shown(&manager, "key").await;
+        guard.release().await.expect("the release");
+        let left: i64 = server.command(&["DEL", "key"]).await;
+        // Who may be there yet is not put out.
+        let is_there = !number.starts_with('-');
+        assert_eq!(left, i64::from(is_there), "{number}");
+    }
+}

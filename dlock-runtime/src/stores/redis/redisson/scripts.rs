@@ -32,6 +32,7 @@ fn load(in_slots: bool) -> Vec<Loaded> {
     let prelude = include_str!("scripts/prelude.lua");
     let load = |file: &&str| {
         let file = file.replace("-- queue\n", include_str!("scripts/queue.lua"));
+        let file = file.replace("-- readers\n", include_str!("scripts/readers.lua"));
         Loaded::new(format!("local IN_SLOT = {in_slots}\n{prelude}{file}"))
     };
     FILES.iter().map(load).collect()

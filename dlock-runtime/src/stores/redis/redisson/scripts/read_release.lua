@@ -7,25 +7,30 @@
 -- Returns 1 if the owner had it, else 0. Java has it as long as the field is there, and may
 -- have it several times; for who gives it back, the lease ends with its timeout.
 
+-- readers
+
 local had = redis.call('DEL', KEYS[2])
 if ARGV[4] == '1' then
   had = 1
-  -- What is not Redisson's may say any number.
-  for time = 2, math.min(tonumber(redis.call('HGET', lock, ARGV[1])) or 0, 10000) do
+  for time = 2, math.min(tonumber(redis.call('HGET', lock, ARGV[1])) or 0, MOST) do
     redis.call('DEL', ARGV[3] .. ':' .. ARGV[1] .. ':rwlock_timeout:' .. time)
   end
 end
 if redis.call('HDEL', lock, ARGV[1]) == 0 then
   return 0
 end
--- As long as the last of those who stay.
+-- As long as the last of those who stay; as it is, if they are too many to look at.
+if redis.call('HLEN', lock) > MOST then
+  return had
+end
 local last = 0
 local fields = redis.call('HGETALL', lock)
 for index = 1, #fields, 2 do
-  for time = 1, tonumber(fields[index + 1]) or 0 do
-    local timeout = ARGV[3] .. ':' .. fields[index] .. ':rwlock_timeout:' .. time
-    last = math.max(last, redis.call('PTTL', timeout))
+  local ends = ends_in(ARGV[3], fields[index], tonumber(fields[index + 1]) or 0)
+  if not ends then
+    return had
   end
+  last = math.max(last, ends)
 end
 if last > 0 then
   redis.call('PEXPIRE', lock, last)
