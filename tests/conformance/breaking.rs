@@ -300,7 +300,7 @@ pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store:
     }
     let queue = shown(&operator, "key").await.queue;
     let Some(second) = queue.get(1) else {
-        // In another library's layout, places are seen by their number only.
+        // Its places are seen by their number only.
         assert!(taken_out(&operator, "0.0").await.is_none());
         guard.release().await.expect("the release");
         for waiter in waiters {

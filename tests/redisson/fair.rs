@@ -267,6 +267,40 @@ async fn a_message_that_was_lost_is_made_up_for() {
     drop(guard);
 }
 
+/// On either side, and without those whose time is over.
+#[tokio::test]
+async fn who_waits_is_shown_in_order() {
+    let server = RedisServer::start().await;
+    let holder = fair(&server, LONG).await;
+    let guard = held(holder.lock("key")).await;
+    let (second, third) = (fair(&server, LONG).await, fair(&server, LONG).await);
+    java_waits(&server, LONG).await;
+    let mut waiting = Vec::new();
+    for (number, manager) in [(2, &second), (3, &third)] {
+        waiting.push(tokio::spawn(manager.lock("key").acquire()));
+        queued(&holder, "key", number).await;
+    }
+    let all = places(&server).await;
+    let dead = "8743c9c0-0795-4907-87fd-6c719a6b4586:99";
+    server.command::<()>(&["ZADD", TIMEOUTS, "1", dead]).await;
+    let before = ["LINSERT", QUEUE, "BEFORE", &all[2], dead];
+    server.command::<()>(&before).await;
+    let lock = shown(&holder, "key").await;
+    assert_eq!(lock.waiters, 3);
+    let queue: Vec<_> = lock.queue.iter().map(|waiter| &*waiter.owner).collect();
+    assert_eq!(queue, all);
+    assert!(
+        lock.queue
+            .iter()
+            .all(|waiter| waiter.mode == dlock::backend::Mode::Write)
+    );
+    java_leaves(&server).await;
+    guard.release().await.expect("the release");
+    for next in waiting {
+        served(next).await.release().await.expect("the release");
+    }
+}
+
 /// Neither queues nor times are locks.
 #[tokio::test]
 async fn a_list_shows_locks_alone() {

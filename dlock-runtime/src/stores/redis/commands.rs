@@ -179,7 +179,7 @@ pub(super) fn take_out(space: &Keyspace, key: &str, owner: &str) -> Cmd {
 /// listens to it.
 pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool, waiters: usize) -> Cmd {
     if let Some(layout) = space.redisson() {
-        return redisson::commands::inspect(layout, key);
+        return redisson::commands::inspect(layout, key, waiters);
     }
     let mut inspect = Script::Inspect.on(space, space.script_keys(key), 2);
     inspect.arg(u8::from(votes)).arg(waiters).take()

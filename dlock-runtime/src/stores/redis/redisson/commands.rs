@@ -149,16 +149,16 @@ fn of_fair(
     command
 }
 
-/// Looks at a lock.
-pub(in super::super) fn inspect(layout: Layout, key: &str) -> Cmd {
-    let keys = [layout.lock(key), layout.ends_of_places(key)].into_iter();
-    let keys = keys.take(match layout.recipe {
-        Recipe::Fair(_) => 2,
-        Recipe::Lock | Recipe::ReadWrite | Recipe::Fenced => 1,
-    });
-    let mut inspect = Script::Inspect.on(layout, keys, 2);
+/// Looks at a lock, and at so many of those who have a place in its queue.
+pub(in super::super) fn inspect(layout: Layout, key: &str, waiters: usize) -> Cmd {
+    let one = [layout.lock(key)];
+    let mut inspect = match layout.recipe {
+        Recipe::Fair(_) => Script::Inspect.on(layout, layout.of_fair(key).into_iter(), 3),
+        Recipe::ReadWrite => Script::Inspect.on(layout, layout.undivided(key, one), 3),
+        Recipe::Lock | Recipe::Fenced => Script::Inspect.on(layout, one.into_iter(), 3),
+    };
     inspect.arg(layout.channel(key));
-    inspect.arg(layout.timeouts(key)).take()
+    inspect.arg(layout.timeouts(key)).arg(waiters).take()
 }
 
 /// How many of these locks are held.

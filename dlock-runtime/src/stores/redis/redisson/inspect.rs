@@ -5,14 +5,14 @@ use std::time::Duration;
 use redis::Value;
 
 use super::field::is_field;
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 
 /// Reads the answer of `inspect.lua`: a lock, or that there is none. `Err`: it is neither
 /// Redisson's nor dlock's.
 pub(in super::super) fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, ()> {
-    type Answer = Option<(i64, usize, String, Vec<(String, i64)>)>;
+    type Answer = Option<(i64, usize, String, Vec<(String, i64)>, Vec<String>)>;
     let answer = redis::from_redis_value::<Answer>(answer);
-    let Some((ms, waiters, mode, holders)) = answer.map_err(|_| ())? else {
+    let Some((ms, waiters, mode, holders, places)) = answer.map_err(|_| ())? else {
         return Ok(None);
     };
     let mode = match &*mode {
@@ -34,7 +34,10 @@ pub(in super::super) fn read(key: &str, answer: Value) -> Result<Option<LockInfo
     let holders: Vec<_> = holders.collect();
     // The lease of the last has just ended.
     let is_held = !holders.is_empty();
-    Ok(is_held.then(|| LockInfo::new(key.to_owned(), mode, holders, waiters)))
+    let places = places.into_iter();
+    let queue = places.map(|owner| WaiterInfo::new(owner, Mode::Write));
+    let lock = || LockInfo::new(key.to_owned(), mode, holders, waiters).with_queue(queue.collect());
+    Ok(is_held.then(lock))
 }
 
 #[cfg(test)]
@@ -49,7 +52,14 @@ mod tests {
         let holders = holders.iter();
         let holders = holders.flat_map(|(field, ms)| [text(field), Value::Int(*ms)]);
         let holders = Value::Array(holders.collect());
-        Value::Array(vec![Value::Int(ms), Value::Int(2), text(mode), holders])
+        let places = Value::Array(vec![text("a:3"), text("b:4")]);
+        Value::Array(vec![
+            Value::Int(ms),
+            Value::Int(2),
+            text(mode),
+            holders,
+            places,
+        ])
     }
 
     #[test]
@@ -58,6 +68,8 @@ mod tests {
         let lock = read("a", answer(500, "", &[(java, 500)])).expect("a lock");
         let lock = lock.expect("held");
         assert_eq!((lock.mode, lock.waiters), (Mode::Write, 2));
+        let queue: Vec<_> = lock.queue.iter().map(|waiter| &*waiter.owner).collect();
+        assert_eq!(queue, ["a:3", "b:4"]);
         assert_eq!(lock.holders[0].owner, java);
         assert_eq!(lock.holders[0].expires_in, Some(Duration::from_millis(500)));
         let lock = read("a", answer(500, "read", &[(java, 5), ("a:2", 6)]));

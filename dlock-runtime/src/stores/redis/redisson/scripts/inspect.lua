@@ -1,14 +1,16 @@
 -- What is known of a lock. Changes nothing.
 --
---   KEYS[1] lock      KEYS[2] when the places in its queue end, if it has one
+--   KEYS[1] lock
+--   of a fair lock also   KEYS[2] queue   KEYS[3] when the places in it end
+--   of one with readers in a cluster   KEYS[2] never there, see names.rs
 --   ARGV[1] channel   ARGV[2] what the names of its readers' timeouts begin with
+--   ARGV[3] how many of those who have a place are named
 --
--- Returns nothing if it is free, else its remaining ms, how many processes wait, its mode,
--- and of each holder in turn its name and remaining ms. An error stands in the place of
--- what cannot be read.
+-- Returns nothing if it is free, else its remaining ms, how many wait (processes, or places
+-- in the queue), its mode, of each holder in turn its name and remaining ms, and the names of
+-- those who have places. An error stands in the place of what cannot be read.
 
--- A hash of somebody else's may be of any size, and the server does nothing else meanwhile.
-local MOST = 10000
+-- readers
 
 local length = redis.pcall('HLEN', lock)
 if type(length) == 'table' then
@@ -18,7 +20,7 @@ elseif length == 0 then
 end
 local ms = redis.call('PTTL', lock)
 if ms == -1 or length > MOST then
-  return { ms, 0, '', {} }
+  return { ms, 0, '', {}, {} }
 end
 
 local mode, holders = '', {}
@@ -36,11 +38,7 @@ for _, holder in ipairs(holders) do
   local field, times = holder[1], holder[2]
   local ends = ms
   if mode ~= '' and times and not string.find(field, ':write$') then
-    ends = -2
-    for time = 1, math.min(times, MOST) do
-      local timeout = ARGV[2] .. ':' .. field .. ':rwlock_timeout:' .. time
-      ends = math.max(ends, redis.call('PTTL', timeout))
-    end
+    ends = ends_in(ARGV[2], field, times) or ms
   end
   -- The others have ended, however long the hash lasts.
   if ends ~= -2 then
@@ -51,15 +49,30 @@ end
 
 -- As far as the server says: an error has no such element. One of a cluster that has both
 -- kinds of channels has those who wait for the lock on either.
-local waiters
-if KEYS[2] then
+local waiters, places = nil, {}
+if KEYS[3] then
   local time = redis.call('TIME')
-  local ms = string.format('(%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-  waiters = redis.pcall('ZCOUNT', KEYS[2], ms, '+inf')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  waiters = redis.pcall('ZCOUNT', KEYS[3], string.format('(%.0f', now), '+inf')
+  local most = tonumber(ARGV[3])
+  local queue = most > 0 and redis.pcall('LRANGE', KEYS[2], 0, MOST - 1) or {}
+  if queue.err then
+    return { queue }
+  end
+  for _, owner in ipairs(queue) do
+    local ends = redis.pcall('ZSCORE', KEYS[3], owner)
+    -- An error stands in the place of their number.
+    if type(ends) == 'string' and tonumber(ends) > now then
+      places[#places + 1] = owner
+    end
+    if #places == most then
+      break
+    end
+  end
 else
   waiters = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])[2] or 0
+  if IN_SLOT then
+    waiters = math.max(waiters, redis.pcall('PUBSUB', 'SHARDNUMSUB', ARGV[1])[2] or 0)
+  end
 end
-if IN_SLOT and not KEYS[2] then
-  waiters = math.max(waiters, redis.pcall('PUBSUB', 'SHARDNUMSUB', ARGV[1])[2] or 0)
-end
-return { ms, waiters, mode, found }
+return { ms, waiters, mode, found, places }
