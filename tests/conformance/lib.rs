@@ -582,11 +582,15 @@ pub mod cases {
 }
 
 /// Makes a test of each case, for one store: the path, from the crate's root, of a
-/// type that implements [`Store`].
+/// type that implements [`Store`]. With themes and names of cases behind it, of those only:
+/// for a deployment of a store that runs the rest elsewhere.
 #[macro_export]
 macro_rules! conformance {
     ($store:ty) => {
         $crate::__themes! { [$crate::__tests] $store; }
+    };
+    ($store:ty: $($start:ident $theme:ident { $($case:ident)* })*) => {
+        $crate::__tests! { $store; $($start $theme { $($case)* })* }
     };
 }
 

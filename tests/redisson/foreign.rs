@@ -3,6 +3,7 @@
 
 use dlock::LockError;
 
+use crate::heard::{JAVA, heard_on, told};
 use crate::support::locks::{config, connect, held, is_busy, queued, says, served, shown};
 use crate::support::redis::RedisServer;
 use crate::url;
@@ -188,5 +189,44 @@ async fn nobody_counts_as_far_as_a_stranger_says() {
         // Who may be there yet is not put out.
         let is_there = !number.starts_with('-');
         assert_eq!(left, i64::from(is_there), "{number}");
+    }
+}
+
+/// The key in Redis is the namespace and the key, and so it is for a `NameMapper` in Java.
+#[tokio::test]
+async fn a_namespace_stands_before_the_key() {
+    let server = RedisServer::start().await;
+    for recipe in RECIPES {
+        let url = url(&server.url(), recipe);
+        let (shop, all) = (config(&url).namespace("shop"), config(&url));
+        let (shop, all) = (connect(shop).await, connect(all).await);
+        let guard = held(shop.lock("a%b:1")).await;
+        let keys = server.keys().await;
+        let lock: Vec<_> = keys.iter().filter(|key| !key.contains('{')).collect();
+        assert_eq!(lock, ["shop:a%b:1"], "{keys:?}");
+        let is_token = |key: &&String| *key == "redisson_lock_token:{shop:a%b:1}";
+        let tokens = keys.iter().filter(is_token).count();
+        assert_eq!(
+            (keys.len() - tokens, tokens),
+            (1, usize::from(recipe == "fenced"))
+        );
+        is_busy(all.lock("shop:a%b:1").try_acquire().await);
+        // Who waits in Java is told by that name.
+        let channel = match recipe {
+            "read-write" => "redisson_rwlock:{shop:a%b:1}".to_owned(),
+            "fair" => {
+                let queue = "redisson_lock_queue:{shop:a%b:1}";
+                server.command::<()>(&["RPUSH", queue, JAVA]).await;
+                let times = "redisson_lock_timeout:{shop:a%b:1}";
+                let later = ["ZADD", times, "9999999999999", JAVA];
+                server.command::<()>(&later).await;
+                format!("redisson_lock__channel:{{shop:a%b:1}}:{JAVA}")
+            }
+            _ => "redisson_lock__channel:{shop:a%b:1}".to_owned(),
+        };
+        let mut heard = heard_on(&server, &channel).await;
+        guard.release().await.expect("the release");
+        told(&mut heard).await;
+        server.command::<()>(&["FLUSHALL"]).await;
     }
 }

@@ -8,6 +8,7 @@ mod support;
 
 mod acl;
 mod cluster;
+mod failover;
 mod fair;
 mod foreign;
 mod heard;
