@@ -54,6 +54,32 @@ impl LockGuard {
         self.section().is_held()
     }
 
+    /// The ttl of the lease as it was granted; of several keys, the shortest. Each renewal
+    /// makes the lease last this long again. It stays what it was when the lock is lost.
+    ///
+    /// It may be less than what was asked for: ZooKeeper caps the timeout of a session, and
+    /// with it what a lease can be, and a body that re-enters has the lease that it is
+    /// inside of. What depends on the ttl, such as the warning of
+    /// [`lost_within`](Self::lost_within), goes by this one.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// # let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let asked = Duration::from_secs(30);
+    /// let guard = manager.lock("press").ttl(asked).acquire().await?;
+    /// if guard.ttl() < asked {
+    ///     println!("the store grants {:?} at most", guard.ttl());
+    /// }
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.section().ttl()
+    }
+
     /// Until when the lock is held for certain, by the local monotonic clock; of several
     /// keys, until the first lease ends. Each renewal moves it on. `None` once the lock is
     /// lost or released.
@@ -88,7 +114,8 @@ impl LockGuard {
     /// there is less time left or the lock is lost, and never if it is released first.
     /// A renewal may still be confirmed afterwards. Cancel-safe.
     ///
-    /// A lease that is renewed is never nearer to its end than two thirds of its ttl, less
+    /// A lease that is renewed is never nearer to its end than two thirds of its
+    /// [`ttl`](Self::ttl), less
     /// the time that the store takes to answer, so choose less than that: with more, this
     /// resolves though nothing is wrong. Where renewals end
     /// ([`max_hold`](crate::LockRequest::max_hold), `renew(false)`), it resolves before the

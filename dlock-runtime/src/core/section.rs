@@ -182,6 +182,12 @@ impl Section {
         }
     }
 
+    /// The shortest lease of this section, as granted: each renewal gives that much.
+    pub(crate) fn ttl(&self) -> Duration {
+        let granted = self.locks.iter().map(|lock| lock.lease.ttl());
+        granted.min().unwrap_or_default()
+    }
+
     /// Until when all locks of this section are held for certain; none once one is lost or
     /// all have gone back.
     pub(crate) fn deadline(&self) -> Option<Instant> {

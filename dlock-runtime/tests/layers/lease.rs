@@ -1,8 +1,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use dlock_runtime::backend::Owner;
 use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::{BackendError, Grant, Owner, Request};
 use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -232,6 +232,59 @@ async fn the_deadline_moves_on_with_each_renewal() {
     memory.faults().take_away("k");
     guard.lost().await;
     assert_eq!(guard.deadline(), None);
+}
+
+/// Grants no more than this, whatever is asked for.
+const MOST: Duration = Duration::from_secs(4);
+
+#[derive(Debug, Default)]
+struct Capped(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for Capped {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        let grant = self.0.try_acquire(request).await?;
+        Ok(grant.map(|grant| grant.at_most(MOST)))
+    }
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        Ok(self.0.acquire(request).await?.at_most(MOST))
+    }
+}
+
+/// What a holder goes by is what it was given, also behind others of its process, and inside
+/// of a lease that it re-enters.
+#[tokio::test(start_paused = true)]
+async fn the_ttl_is_the_one_granted() {
+    let manager = Capped::default().manager().await;
+    let lock = |ttl| manager.lock("k").ttl(ttl);
+    let guard = held(lock(seconds(30))).await;
+    assert_eq!(guard.ttl(), MOST);
+    let left = guard.deadline().expect("held") - Instant::now();
+    assert!(left <= MOST, "{left:?}");
+    sleep(10 * MOST).await;
+    assert!(guard.is_held(), "renewed");
+    let (behind, ()) = tokio::join!(lock(seconds(30)).acquire(), async {
+        sleep(seconds(1)).await;
+        guard.release().await.expect("held");
+    });
+    let behind = behind.expect("handed over");
+    assert_eq!(behind.ttl(), MOST);
+    behind.release().await.expect("held");
+
+    let body = async {
+        let inside = current().expect("inside");
+        let both = held(manager.lock(["k", "l"]).ttl(seconds(3))).await;
+        (inside.ttl(), both.ttl())
+    };
+    let ttls = lock(seconds(2)).run(body).await.expect("free");
+    assert_eq!(
+        ttls,
+        (seconds(2), seconds(2)),
+        "what is re-entered is shorter"
+    );
 }
 
 /// Of several keys, the first that ends counts; of a body that has ended, none.
