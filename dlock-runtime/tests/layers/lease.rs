@@ -2,7 +2,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::backend::{BackendError, Grant, Owner, Request};
+use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Request};
 use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
