@@ -64,9 +64,9 @@ pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
     if form == Form::Json {
         return text;
     }
-    let waiters = || locks.iter().flat_map(of_waiters);
-    let queue = match waiters().next() {
-        Some(_) => format!("\n{}", table(waiters(), &WAITER)),
+    let queued = || locks.iter().flat_map(of_waiters);
+    let queue = match queued().next() {
+        Some(_) => format!("\n{}", table(queued(), &WAITER)),
         None => String::new(),
     };
     let stored_as = locks.iter().flat_map(|lock| &lock.stored_as);
@@ -95,7 +95,7 @@ fn of_lock(lock: &LockInfo) -> [String; 8] {
         pid,
         first.map_or_else(nothing, age),
         time(left(lock)),
-        lock.waiters.to_string(),
+        waiters(lock.waiters),
     ]
 }
 
@@ -116,7 +116,7 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
             holder.token.map_or_else(nothing, |token| token.to_string()),
             age(holder),
             time(holder.expires_in),
-            lock.waiters.to_string(),
+            waiters(lock.waiters),
             printable(&holder.owner),
         ]
     })
@@ -258,6 +258,11 @@ fn since(moment: SystemTime) -> String {
 fn unix(moment: SystemTime) -> u64 {
     let since = moment.duration_since(SystemTime::UNIX_EPOCH);
     since.map(milliseconds).unwrap_or_default()
+}
+
+/// How many wait.
+pub(crate) fn waiters(number: Option<usize>) -> String {
+    number.map_or_else(nothing, |number| number.to_string())
 }
 
 /// That the store does not say.

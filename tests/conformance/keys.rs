@@ -124,7 +124,11 @@ pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     let _other = held(manager.lock("task:1")).await;
 
     let shown = shown(&other, "job:1").await;
-    assert_eq!((shown.key.as_str(), shown.waiters), ("job:1", 0));
+    let nobody_waits = store.counts_waiters().then_some(0);
+    assert_eq!((shown.key.as_str(), shown.waiters), ("job:1", nobody_waits));
+    for lock in other.list("").await.expect("list") {
+        assert_eq!(lock.waiters, nobody_waits, "{lock:?}");
+    }
     assert_eq!(shown.mode.to_string(), "write");
     let [holder] = shown.holders.as_slice() else {
         panic!("one holder, not {shown:?}")

@@ -141,6 +141,12 @@ pub trait Store {
         Duration::from_millis(900)
     }
 
+    /// Whether what it shows of a lock says how many wait for it. A store that has no queue
+    /// does not know, and must not say that there are none.
+    fn counts_waiters(&self) -> bool {
+        true
+    }
+
     /// How many requests wait for `key`. A store that does not count them has
     /// some other way to see it.
     async fn waiters(&self, manager: &LockManager, key: &str) -> usize {
@@ -148,7 +154,7 @@ pub trait Store {
             .inspect(key)
             .await
             .expect("inspect")
-            .map_or(0, |lock| lock.waiters)
+            .map_or(0, |lock| lock.waiters.expect("how many wait"))
     }
 
     /// What this store may take to answer on a busy machine, before it counts as

@@ -67,6 +67,10 @@ impl Store for MemcachedStore {
         TTL
     }
 
+    fn counts_waiters(&self) -> bool {
+        false
+    }
+
     async fn waiters(&self, _manager: &LockManager, key: &str) -> usize {
         self.log.waiters(&lock_name(key))
     }

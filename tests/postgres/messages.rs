@@ -43,7 +43,7 @@ async fn one_connection_of_a_process_listens() {
     }
     let waiters = async || -> usize {
         let listed = holder.list("").await.expect("list");
-        listed.iter().map(|lock| lock.waiters).sum()
+        listed.iter().filter_map(|lock| lock.waiters).sum()
     };
     until("all wait", waiters, |&waiting| waiting == 50).await;
     assert_eq!(those_who_listen(&store).await.len(), 2);

@@ -522,7 +522,7 @@ impl<S: Scene> Run<'_, S> {
                 key: KEYS[key].to_owned(),
                 mode: Mode::Write.to_string(),
                 holders: BTreeSet::new(),
-                waiters: 0,
+                waiters: Some(0),
                 done: Some(who),
             });
         }
@@ -539,11 +539,10 @@ impl<S: Scene> Run<'_, S> {
             mode: mode.to_string(),
             holders: holders.iter().map(|holder| holder.who).collect(),
             // All of them listen.
-            waiters: if self.reference.rules.votes {
-                PROCESSES
-            } else {
-                waiters
-            },
+            waiters: Some(match self.reference.rules.votes {
+                true => PROCESSES,
+                false => waiters,
+            }),
             done: None,
         })
     }
@@ -735,6 +734,6 @@ struct Shown {
     key: String,
     mode: String,
     holders: BTreeSet<Who>,
-    waiters: usize,
+    waiters: Option<usize>,
     done: Option<Who>,
 }

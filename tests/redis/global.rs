@@ -98,7 +98,7 @@ fn an_init_in_one_runtime_serves_the_next() {
                 let waiting = tokio::spawn(job(7));
                 let waiters = async || {
                     let seen = other.inspect("job:7").await.expect("inspect");
-                    seen.map(|lock| lock.waiters)
+                    seen.and_then(|lock| lock.waiters)
                 };
                 until("the waiter waits", waiters, |&waiters| waiters == Some(1)).await;
                 guard.release().await.expect("the release");

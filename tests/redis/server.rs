@@ -131,7 +131,7 @@ async fn all_that_a_lock_needs_expires() {
             // Each in its turn: had, or waiting in the queue.
             let known = async || {
                 let lock = managers[0].inspect("key").await.expect("inspect");
-                lock.map_or(0, |lock| lock.holders.len() + lock.waiters)
+                lock.map_or(0, |lock| lock.holders.len() + lock.waiters.unwrap_or(0))
             };
             tokio::select! {
                 guard = &mut request => had.push(guard.expect("the lock")),
@@ -205,7 +205,7 @@ async fn waiters_share_a_connection() {
     }
     let waiters = async || -> usize {
         let listed = holder.list("key:").await.expect("list");
-        listed.iter().map(|lock| lock.waiters).sum()
+        listed.iter().filter_map(|lock| lock.waiters).sum()
     };
     until("all wait", waiters, |&waiting| waiting == 100).await;
     let clients: String = server.command(&["CLIENT", "LIST"]).await;

@@ -142,7 +142,7 @@ async fn who_leaves_does_not_take_the_channel_from_another_lock() {
         waiter.abort();
     }
     queued(&holder, "other", 0).await;
-    assert_eq!(shown(&holder, "{key}").await.waiters, 1);
+    assert_eq!(shown(&holder, "{key}").await.waiters, Some(1));
     let (guard, waiter) = waiting.pop().expect("the last");
     guard.release().await.expect("the release");
     served(waiter).await.release().await.expect("the release");

@@ -79,7 +79,7 @@ impl<B: Backend> Processes<B> {
         });
         let waiters = async || {
             let lock = self.0[0].inspect(key).await.expect("inspect");
-            lock.map_or(0, |lock| lock.waiters)
+            lock.and_then(|lock| lock.waiters).unwrap_or(0)
         };
         until("it waits", waiters, |&waiters| waiters == before + 1).await;
         async move { waiting.await.expect("no panic") }

@@ -104,7 +104,7 @@ async fn waits(manager: &LockManager, key: &str) -> Result<bool, LockError> {
     let until = Instant::now() + TOLD;
     while Instant::now() < until {
         let lock = manager.inspect(key).await?;
-        if lock.is_some_and(|lock| lock.waiters > 0) {
+        if lock.is_some_and(|lock| lock.waiters > Some(0)) {
             return Ok(true);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

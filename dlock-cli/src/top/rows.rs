@@ -22,7 +22,8 @@ pub(super) struct KeyRow {
     pub(super) holder: String,
     pub(super) age: Option<Figure<Duration>>,
     pub(super) left: Option<Duration>,
-    pub(super) waiters: usize,
+    /// `None`: the store does not know.
+    pub(super) waiters: Option<usize>,
     pub(super) grants: Option<Figure<f64>>,
     pub(super) wait: Option<Figure<Duration>>,
     pub(super) hold: Option<Figure<Duration>>,
@@ -130,7 +131,7 @@ fn key_row(
         holder: lock.map_or_else(show::nothing, show::holder),
         age,
         left: lock.and_then(show::left),
-        waiters: lock.map_or(0, |lock| lock.waiters),
+        waiters: lock.map_or(Some(0), |lock| lock.waiters),
         grants: grants.map(Figure::counted).or(seen.grants),
         wait: time(|counted| counted.wait).or(seen.wait),
         hold: time(|counted| counted.hold).or(seen.hold),

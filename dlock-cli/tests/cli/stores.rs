@@ -45,6 +45,13 @@ async fn serves(url: &str) {
         "{url}: {}",
         stdout(&shown)
     );
+    let json = ran(dlock(url, &["show", "k", "-o", "json"])).await;
+    let waiters = match url.starts_with("memcached:") {
+        true => "\"waiters\": null",
+        false => "\"waiters\": 0",
+    };
+    let json = stdout(&json);
+    assert!(json.contains(waiters), "{url}: {json}");
     if !url.starts_with("memcached:") {
         let listed = ran(dlock(url, &["ls"])).await;
         assert_eq!(code(&listed), 0, "{url}: {}", stderr(&listed));

@@ -436,9 +436,9 @@ pub struct LockInfo {
     pub mode: Mode,
     /// Who holds it: one writer, or every reader and permit.
     pub holders: Vec<HolderInfo>,
-    /// How many requests wait in the store's queue. The tasks that wait inside
-    /// one process count as one request. 0 on a store without a queue.
-    pub waiters: usize,
+    /// How many requests wait for it, if the store knows: one without a queue may not. The
+    /// tasks that wait inside one process count as one request.
+    pub waiters: Option<usize>,
     /// Who waits in the store's queue, in its order; the first thousand of them. From
     /// `inspect`, on a store with a queue.
     pub queue: Vec<WaiterInfo>,
@@ -451,14 +451,20 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
-    /// What is known of a held lock.
+    /// What is known of a held lock. `waiters` is a number, or `None` on a store that does not
+    /// know who waits.
     #[must_use]
-    pub fn new(key: String, mode: Mode, holders: Vec<HolderInfo>, waiters: usize) -> Self {
+    pub fn new(
+        key: String,
+        mode: Mode,
+        holders: Vec<HolderInfo>,
+        waiters: impl Into<Option<usize>>,
+    ) -> Self {
         Self {
             key,
             mode,
             holders,
-            waiters,
+            waiters: waiters.into(),
             queue: Vec::new(),
             done: None,
             stored_as: Vec::new(),

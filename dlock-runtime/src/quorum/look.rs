@@ -88,7 +88,7 @@ impl<V: Voter> Quorum<V> {
         // By key and owner: their number of votes, and the longest of what the voters say.
         let mut holders = BTreeMap::new();
         // Who waits listens at every voter; the one with the most has lost none.
-        let mut waiters: HashMap<String, usize> = HashMap::new();
+        let mut waiters: HashMap<String, Option<usize>> = HashMap::new();
         for lock in answers.into_iter().flatten() {
             let most = waiters.entry(lock.key.clone()).or_default();
             *most = lock.waiters.max(*most);

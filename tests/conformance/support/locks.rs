@@ -118,7 +118,7 @@ pub async fn queued(manager: &LockManager, key: &str, count: usize) {
     // In a failover it may not answer.
     let waiters = async || {
         let lock = manager.inspect(key).await.ok().flatten();
-        lock.map_or(0, |lock| lock.waiters)
+        lock.and_then(|lock| lock.waiters).unwrap_or(0)
     };
     let what = format!("{count} requests wait for `{key}`");
     until(&what, waiters, |&waiters| waiters == count).await;

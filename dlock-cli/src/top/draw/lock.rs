@@ -115,7 +115,11 @@ fn queue(lock: &LockInfo, palette: &Palette, height: u16) -> Table<'static> {
     };
     let waiters = show::of_waiters(lock).take(shown);
     let rows = waiters.map(|waiter| Row::new(waiter.into_iter().take(columns)));
-    let more = lock.waiters.max(lock.queue.len()).saturating_sub(shown);
+    let more = lock
+        .waiters
+        .unwrap_or(0)
+        .max(lock.queue.len())
+        .saturating_sub(shown);
     let more = (more > 0).then(|| Row::new(["…".to_owned(), format!("{more} more")]));
     let head = Row::new(show::WAITER.into_iter().take(columns)).style(palette.head);
     let widths = [

@@ -76,7 +76,7 @@ impl Drawing {
 
     fn of_store(&self, model: &Model) -> Line<'static> {
         let locks = &model.look.locks;
-        let waiting: usize = locks.iter().map(|lock| lock.waiters).sum();
+        let waiting = show::waiters(locks.iter().map(|lock| lock.waiters).sum());
         let grants = model.samples.grants(model.look.at);
         Line::from(vec![
             Span::styled("dlock top  ", self.palette.title),

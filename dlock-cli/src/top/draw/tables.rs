@@ -73,7 +73,7 @@ const KEYS: [Column<KeyRow>; 10] = [
     number("AGE", 6, Some(Sort::Age), |row| figure::time(row.age)),
     number("LEFT", 6, Some(Sort::Left), |row| show::time(row.left)),
     number("WAITERS", 7, Some(Sort::Waiters), |row| {
-        row.waiters.to_string()
+        show::waiters(row.waiters)
     }),
     number("GRANTS/S", 8, Some(Sort::Grants), |row| {
         figure::rate(row.grants)
@@ -115,7 +115,7 @@ pub(super) fn draw_keys(
     let style = |row: &KeyRow| match () {
         () if model.outage.is_some() => palette.old,
         () if row.mode == "free" => palette.free,
-        () if row.waiters > 0 => palette.busy,
+        () if row.waiters > Some(0) => palette.busy,
         () => Style::new(),
     };
     draw(&model.keys, &columns, style, palette, state, frame, area);

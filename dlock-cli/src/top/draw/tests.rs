@@ -4,7 +4,8 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::*;
-use crate::top::model::tests::{lock, model};
+use crate::top::metrics::rates::Services;
+use crate::top::model::tests::{lock, look, model};
 
 fn drawn(model: &Model, size: (u16, u16), palette: Palette) -> Terminal<TestBackend> {
     let backend = TestBackend::new(size.0, size.1);
@@ -36,6 +37,19 @@ fn with_queue(waiters: usize) -> Model {
     let lock = lock("stock:42", waiters).with_queue(queue);
     model.chosen = Some(("stock:42".to_owned(), Some(lock)));
     model
+}
+
+/// A store without a queue does not know them: that is not none.
+#[test]
+fn waiters_that_nobody_knows_are_not_none() {
+    let mut lock = lock("stock:42", 0);
+    lock.waiters = None;
+    let services = Services::new(std::iter::empty());
+    let model = Model::new(Duration::from_secs(2), services, look(vec![lock]));
+    let lines = lines(&model, (80, 24));
+    assert!(lines[0].contains("1 locks, - waiting"), "{lines:#?}");
+    let row: Vec<_> = lines[4].split_whitespace().collect();
+    assert_eq!(row[4], "-", "{lines:#?}");
 }
 
 #[test]

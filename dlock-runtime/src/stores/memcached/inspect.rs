@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// So many items are asked for in one round trip.
 const READ_AT_ONCE: usize = 256;
 
+/// Nobody but the waiters themselves knows of them.
+const UNKNOWN: Option<usize> = None;
+
 /// A list on its way.
 ///
 /// The server walks through its items and passes over those that are in use at
@@ -97,7 +100,10 @@ fn info(item: MetaValue) -> Option<LockInfo> {
     let expires_in = item.ttl_remaining.and_then(lease_left);
     if let Some(owner) = names::done_by(&value) {
         let owner = String::from_utf8_lossy(owner).into_owned();
-        return Some(LockInfo::of_done(key, HolderInfo::new(owner, expires_in)));
+        return Some(LockInfo {
+            waiters: UNKNOWN,
+            ..LockInfo::of_done(key, HolderInfo::new(owner, expires_in))
+        });
     }
     // Another program's value may be long, and a secret.
     let owner = match names::is_owner(&value) {
@@ -105,7 +111,5 @@ fn info(item: MetaValue) -> Option<LockInfo> {
         false => "(a value that dlock did not write)".to_owned(),
     };
     let holder = HolderInfo::new(owner, expires_in);
-    // Nobody but the waiters themselves knows of them.
-    let waiters = 0;
-    Some(LockInfo::new(key, Mode::Write, vec![holder], waiters))
+    Some(LockInfo::new(key, Mode::Write, vec![holder], UNKNOWN))
 }

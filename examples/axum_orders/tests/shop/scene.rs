@@ -224,7 +224,9 @@ impl Scene {
     pub(crate) async fn waiting(&self, key: &str, count: usize) {
         let waiters = async || {
             let lock = self.copies[0].manager.inspect(key).await;
-            lock.expect("the store").map_or(0, |lock| lock.waiters)
+            lock.expect("the store")
+                .and_then(|lock| lock.waiters)
+                .unwrap_or(0)
         };
         until("copies wait", waiters, |&waiters| waiters == count).await;
     }

@@ -10,7 +10,8 @@ use dlock::backend::{HolderInfo, LockInfo, Mode, Owner};
 pub(crate) struct Listed {
     pub(crate) key: Arc<str>,
     pub(crate) holders: Vec<(Owner, Mode)>,
-    pub(crate) waiters: usize,
+    /// `None`: who waits is known to nobody else.
+    pub(crate) waiters: Option<usize>,
     pub(crate) done: Option<Mark>,
 }
 

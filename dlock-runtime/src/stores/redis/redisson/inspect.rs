@@ -67,7 +67,7 @@ mod tests {
         let java = "8743c9c0-0795-4907-87fd-6c719a6b4586:31";
         let lock = read("a", answer(500, "", &[(java, 500)])).expect("a lock");
         let lock = lock.expect("held");
-        assert_eq!((lock.mode, lock.waiters), (Mode::Write, 2));
+        assert_eq!((lock.mode, lock.waiters), (Mode::Write, Some(2)));
         let queue: Vec<_> = lock.queue.iter().map(|waiter| &*waiter.owner).collect();
         assert_eq!(queue, ["a:3", "b:4"]);
         assert_eq!(lock.holders[0].owner, java);

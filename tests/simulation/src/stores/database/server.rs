@@ -183,7 +183,7 @@ impl Service for DatabaseServer {
                         holders: holders
                             .map(|holder| (holder.asked.owner, holder.asked.mode))
                             .collect(),
-                        waiters: row.queue.len(),
+                        waiters: Some(row.queue.len()),
                         done: row.done,
                     }
                 });

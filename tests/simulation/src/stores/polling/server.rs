@@ -131,7 +131,7 @@ impl Service for PollingServer {
                     Listed {
                         key: Arc::clone(key),
                         holders: vec![(owner, Mode::Write)],
-                        waiters: 0,
+                        waiters: None,
                         done: row.done.then_some(Mark { owner, until }),
                     }
                 });

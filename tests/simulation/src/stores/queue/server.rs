@@ -355,7 +355,7 @@ impl QueueServer {
             Listed {
                 key: Arc::clone(key),
                 holders: holders.collect(),
-                waiters: lock.queue.len(),
+                waiters: Some(lock.queue.len()),
                 done: lock.done,
             }
         });

@@ -416,7 +416,7 @@ impl SessionServer {
         let marked = self.marks.iter().map(|(key, mark)| Listed {
             key: Arc::clone(key),
             holders: Vec::new(),
-            waiters: 0,
+            waiters: Some(0),
             done: Some(*mark),
         });
         let held = self.keys.iter().map(|(key, nodes)| {
@@ -425,7 +425,7 @@ impl SessionServer {
             let holders: Vec<_> = holders.map(|(_, node)| (node.owner, node.mode)).collect();
             Listed {
                 key: Arc::clone(key),
-                waiters: nodes.len() - holders.len(),
+                waiters: Some(nodes.len() - holders.len()),
                 holders,
                 done: None,
             }
