@@ -4,6 +4,7 @@
 
 pub(crate) mod durability;
 pub(crate) mod limits;
+pub(crate) mod page;
 pub(crate) mod refusals;
 pub(crate) mod sale;
 pub(crate) mod server;
@@ -15,6 +16,7 @@ use dlock::Config;
 use dlock::backend::sqlx::{self, Pool};
 use dlock_conformance::{Store, async_trait};
 
+use crate::support::locks::config;
 use crate::support::proxy::Proxy;
 use crate::tables::{FarTables, Tables};
 use server::{Connection, DURABLE, Kind, Server};
@@ -27,11 +29,10 @@ pub(crate) trait Database: Kind {
     const KEEP_QUEUE: &'static str;
     /// What it says to a user without rights.
     const DENIED: &'static str;
-    /// Makes its tables those of the version before.
-    const DOWNGRADE: &'static str;
-    /// And one of them that of this version again.
-    const UPGRADED_HALF: &'static str =
-        "ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0";
+    /// See [`Tables::BEFORE`].
+    const BEFORE: &'static str;
+    /// Which block of SQL of each section of the page is about it.
+    const BLOCK: usize;
 
     /// What a server that makes strict tokens is started with.
     const WITH_A_LOG: &'static [&'static str];
@@ -54,6 +55,9 @@ pub(crate) trait Database: Kind {
 
     /// The number that a query answers with.
     async fn number(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<i64>;
+
+    /// All that statements answer with.
+    async fn rows(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<Vec<Vec<String>>>;
 
     /// The store over a pool.
     fn over(pool: &Pool<Self::Sql>) -> Config;
@@ -148,6 +152,15 @@ impl<D: Database> Store for DatabaseStore<D> {
 
 impl<D: Database> Tables for DatabaseStore<D> {
     const NOW: &'static str = D::NOW;
+    const BEFORE: &'static str = D::BEFORE;
+
+    fn upgrade() -> Vec<&'static str> {
+        page::statements::<D>("From the version before")
+    }
+
+    fn as_they_are(&self) -> Config {
+        config(&self.server.url(&self.database, self.proxy.port()))
+    }
 
     async fn execute(&self, sql: &str) -> u64 {
         let done = D::execute(&mut self.connection().await, sql).await;
@@ -157,6 +170,11 @@ impl<D: Database> Tables for DatabaseStore<D> {
     async fn number(&self, sql: &str) -> i64 {
         let number = D::number(&mut self.connection().await, sql).await;
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        let rows = D::rows(&mut self.connection().await, sql).await;
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 }
 
@@ -215,6 +233,7 @@ macro_rules! databases {
                 missing_tables_are_told_and_made_on_request
                 other_tables_are_told
                 tables_of_the_version_before_are_upgraded
+                the_tables_of_the_page_are_enough
                 a_user_without_rights_is_told_what_to_grant
                 a_wrong_address_or_name_is_told_without_the_password
                 a_pool_is_not_used_up

@@ -6,10 +6,15 @@ use std::time::Duration;
 use dlock::backend::sqlx::Pool;
 use dlock::{Config, LockError, LockManager};
 
-use super::Database;
+use dlock_conformance::Store as _;
+
 use super::server::Server;
+use super::{Database, DatabaseStore, page};
+use crate::support::documented::all_that_locks_need;
 use crate::support::locks::{self, had, held, is_busy, served, shown};
 use crate::support::wait::{HANG, within};
+use crate::tables::Tables as _;
+use crate::tables::before::Old;
 
 pub(crate) async fn connect(url: &str) -> Result<LockManager, LockError> {
     let config = Config::from_url(url)?.request_timeout(Duration::from_secs(2));
@@ -66,26 +71,21 @@ pub(crate) async fn other_tables_are_told<D: Database>() {
 
 /// And processes of that version go on with them.
 pub(crate) async fn tables_of_the_version_before_are_upgraded<D: Database>() {
-    let (server, database, url) = fresh::<D>().await;
-    let create = format!("{url}?create_tables=true");
-    connect(&create).await.map(drop).expect("the tables");
-    server.run(&database, D::DOWNGRADE).await;
+    let store = DatabaseStore::<D>::start().await;
+    let (create, url) = (store.url(), store.url().replace("?create_tables=true", ""));
+    let old = Old::of(&store);
+    old.makes_its_tables().await;
     is_config(&refused(&url).await, &["since", "ALTER TABLE dlock_lock"]);
-    // What it runs: these columns it knows.
-    let takes = "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited) VALUES \
-                 ('old', 640, 'w', '0123456789abcdef.1', 4102444800000, 0)";
-    let releases = "UPDATE dlock_lock SET owner = '', expires_at = 1 \
-                    WHERE name = 'old' AND owner = '0123456789abcdef.1'";
-    let takes_again = "UPDATE dlock_lock SET token = token + 64, mode = 'w', \
-                       owner = '0123456789abcdef.2', expires_at = 4102444800000 \
-                       WHERE name = 'old' AND owner = ''";
-    server.run(&database, takes).await;
+    old.takes("old", 1).await.expect("the lock");
     // Of one that was killed in between.
-    server.run(&database, D::UPGRADED_HALF).await;
+    let statements = DatabaseStore::<D>::upgrade();
+    for statement in &statements[..statements.len() - 1] {
+        store.execute(statement).await;
+    }
     let all = tokio::join!(connect(&create), connect(&create), connect(&create));
     let [manager, other, _] = [all.0, all.1, all.2].map(|manager| manager.expect("the tables"));
     is_busy(manager.lock("old").try_acquire().await);
-    server.run(&database, releases).await;
+    assert!(old.releases("old", 1).await);
     let guard = held(manager.lock("old")).await;
     let holder = shown(&other, "old").await.holders.remove(0);
     assert!(
@@ -93,7 +93,7 @@ pub(crate) async fn tables_of_the_version_before_are_upgraded<D: Database>() {
         "{holder:?}"
     );
     guard.release().await.expect("the release");
-    server.run(&database, takes_again).await;
+    old.takes("old", 2).await.expect("the lock");
     is_busy(other.lock("old").try_acquire().await);
     // The time that stands there is that of the one before.
     let holder = shown(&other, "old").await.holders.remove(0);
@@ -101,6 +101,22 @@ pub(crate) async fn tables_of_the_version_before_are_upgraded<D: Database>() {
         holder.process.is_none() && holder.since.is_none(),
         "{holder:?}"
     );
+}
+
+/// For who has no more than the page.
+pub(crate) async fn the_tables_of_the_page_are_enough<D: Database>() {
+    let store = DatabaseStore::<D>::start().await;
+    for statement in page::statements::<D>("The tables") {
+        store.execute(statement).await;
+    }
+    serve(&store).await;
+}
+
+/// Tables that are as dlock needs them.
+async fn serve<D: Database>(store: &DatabaseStore<D>) {
+    let here = locks::connect(store.as_they_are()).await;
+    let there = locks::connect(store.as_they_are()).await;
+    all_that_locks_need(&here, &there).await;
 }
 
 pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {

@@ -26,7 +26,7 @@ use dlock_conformance::{conformance, contenders};
 use databases::server::Server;
 use databases::{Database, DatabaseStore, databases};
 use kind::MariaDb;
-use tables::{far_tables, tables};
+use tables::{far_tables, rows, tables};
 
 type MySqlStore = DatabaseStore<MariaDb>;
 
@@ -35,9 +35,8 @@ impl Database for MariaDb {
         "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
     const KEEP_QUEUE: &'static str = "LOCK TABLES dlock_queue WRITE";
     const DENIED: &'static str = "denied";
-    const DOWNGRADE: &'static str = "ALTER TABLE dlock_queue MODIFY owner VARBINARY(64) NOT NULL; \
-         ALTER TABLE dlock_reader MODIFY owner VARBINARY(64) NOT NULL, DROP COLUMN since; \
-         ALTER TABLE dlock_lock MODIFY owner VARBINARY(64) NOT NULL, DROP COLUMN since";
+    const BEFORE: &'static str = include_str!("before.sql");
+    const BLOCK: usize = 1;
     /// A commit waits for the disk, and so does its entry in the binary log.
     const WITH_A_LOG: &'static [&'static str] =
         &["--log-bin=log", "--sync-binlog=1", "--binlog-format=ROW"];
@@ -65,6 +64,10 @@ impl Database for MariaDb {
 
     async fn number(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<i64> {
         sqlx::query_scalar(sql).fetch_one(connection).await
+    }
+
+    async fn rows(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<Vec<Vec<String>>> {
+        rows!(connection, sql).await
     }
 
     fn over(pool: &MySqlPool) -> Config {

@@ -34,7 +34,7 @@ use databases::server::DURABLE;
 use databases::{Database, DatabaseStore, databases};
 use kind::PostgreSql;
 use support::wait::until;
-use tables::{far_tables, tables};
+use tables::{far_tables, rows, tables};
 
 type PostgresStore = DatabaseStore<PostgreSql>;
 type Server = databases::server::Server<PostgreSql>;
@@ -43,8 +43,8 @@ impl Database for PostgreSql {
     const NOW: &'static str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
     const KEEP_QUEUE: &'static str = "BEGIN; LOCK TABLE dlock_queue";
     const DENIED: &'static str = "permission denied";
-    const DOWNGRADE: &'static str = "ALTER TABLE dlock_lock DROP COLUMN since; \
-                                     ALTER TABLE dlock_reader DROP COLUMN since";
+    const BEFORE: &'static str = include_str!("before.sql");
+    const BLOCK: usize = 0;
     const WITH_A_LOG: &'static [&'static str] = DURABLE;
     const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)] =
         &[("fsync", "off", "on"), ("full_page_writes", "off", "on")];
@@ -76,6 +76,10 @@ impl Database for PostgreSql {
 
     async fn number(connection: &mut PgConnection, sql: &str) -> sqlx::Result<i64> {
         sqlx::query_scalar(sql).fetch_one(connection).await
+    }
+
+    async fn rows(connection: &mut PgConnection, sql: &str) -> sqlx::Result<Vec<Vec<String>>> {
+        rows!(connection, sql).await
     }
 
     fn over(pool: &PgPool) -> Config {

@@ -17,13 +17,15 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use dlock::Config;
 use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use dlock::backend::sqlx::{self, ConnectOptions};
 use dlock_conformance::{Store, async_trait, conformance, contenders};
 
 use support::dir::TempDir;
+use support::locks::config;
 use support::wait::HANG;
-use tables::{Tables, tables};
+use tables::{Tables, rows, tables};
 
 /// A file of the test's own.
 struct SqliteStore {
@@ -45,7 +47,7 @@ impl SqliteStore {
     /// A connection before there is a file.
     async fn connection_that_makes_it(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.path());
-        let options = options.create_if_missing(true);
+        let options = options.create_if_missing(true).busy_timeout(HANG);
         options.connect().await.expect("the test's own file")
     }
 
@@ -143,6 +145,15 @@ impl Store for SqliteStore {
 
 impl Tables for SqliteStore {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+    const BEFORE: &'static str = include_str!("before.sql");
+
+    fn upgrade() -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn as_they_are(&self) -> Config {
+        config(&self.url())
+    }
 
     async fn execute(&self, sql: &str) -> u64 {
         let mut connection = self.connection().await;
@@ -155,6 +166,12 @@ impl Tables for SqliteStore {
         let mut connection = self.connection().await;
         let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await;
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        let mut connection = self.connection_that_makes_it().await;
+        let rows = rows!(&mut connection, sql).await;
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::support::dir::TempDir;
 use crate::support::locks::{connect, connecting, healed, held, impatient, is_busy};
 use crate::support::locks::{is_misconfigured, is_unavailable, says, shown};
 use crate::support::wait::{HANG, within};
+use crate::tables::before::Old;
 
 #[tokio::test]
 async fn what_is_no_file_is_told() {
@@ -52,14 +53,9 @@ async fn other_tables_are_told() {
 #[tokio::test]
 async fn tables_of_the_version_before_are_upgraded() {
     let store = SqliteStore::start().await;
-    drop(connect(store.config()).await);
-    let downgrade = "ALTER TABLE dlock_lock DROP COLUMN since; \
-                     ALTER TABLE dlock_reader DROP COLUMN since; \
-                     INSERT INTO dlock_lock VALUES \
-                     ('old', 640, 'w', '0123456789abcdef.1', 4102444800000, 0)";
-    let downgraded = sqlx::raw_sql(downgrade);
-    let done = downgraded.execute(&mut store.connection().await).await;
-    done.expect("the tables");
+    let old = Old::of(&store);
+    old.makes_its_tables().await;
+    old.takes("old", 1).await.expect("the lock");
     let all = tokio::join!(connect(store.config()), connect(store.config()));
     is_busy(all.0.lock("old").try_acquire().await);
     let guard = held(all.0.lock("key")).await;

@@ -9,6 +9,7 @@
     reason = "a file has no network to fail"
 )]
 
+pub(crate) mod before;
 pub(crate) mod clocks;
 pub(crate) mod faults;
 pub(crate) mod foreign;
@@ -29,8 +30,21 @@ pub(crate) trait Tables: Store {
     /// Milliseconds since 1970, as this database says it.
     const NOW: &'static str;
 
+    /// What the version before said to this database in its own way: see `before.sql`.
+    const BEFORE: &'static str;
+
+    /// What a page has to make the tables of the version before those of this one. None,
+    /// dlock does it.
+    fn upgrade() -> Vec<&'static str>;
+
+    /// Leads to tables that are there: a server's are neither made nor changed.
+    fn as_they_are(&self) -> Config;
+
     /// Runs a statement: how many rows it has changed.
     async fn execute(&self, sql: &str) -> u64;
+
+    /// Runs statements: all that they answer with.
+    async fn rows(&self, sql: &str) -> Vec<Vec<String>>;
 
     /// The number that a query answers with.
     async fn number(&self, sql: &str) -> i64;
@@ -59,9 +73,32 @@ pub(crate) trait FarTables: Tables {
     fn narrow(&self, request_timeout: Duration) -> Config;
 }
 
+/// Rows of any columns, as text. `sqlx` knows only the concrete types.
+macro_rules! rows {
+    ($connection:expr, $sql:expr) => {
+        async {
+            use ::dlock::backend::sqlx::{self, Row as _};
+            let rows = sqlx::raw_sql($sql).fetch_all($connection).await?;
+            let read = rows.iter().map(|row| {
+                let columns = 0..row.len();
+                columns
+                    .map(|column| row.try_get_unchecked(column))
+                    .collect()
+            });
+            read.collect::<sqlx::Result<Vec<Vec<String>>>>()
+        }
+    };
+}
+pub(crate) use rows;
+
 macro_rules! tables {
     ($store:ty) => {
         $crate::tables::tables! { @cases $store;
+            before {
+                processes_of_the_version_before_go_on_beside
+                turns_are_kept_between_versions
+                readers_and_places_are_kept_between_versions
+            }
             clocks {
                 a_reader_learns_that_the_lock_was_taken_away
                 a_reader_learns_that_a_writer_got_the_lock
