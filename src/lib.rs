@@ -374,9 +374,9 @@
 
 pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
-    Always, Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey,
-    LockManager, LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Once, Patience, Run,
-    Source, TOKENS_PER_GRANT, backend, current, init, lock, manager, shutdown, store,
+    Config, Engine, ErrorCause, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey,
+    LockManager, LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Patience, Run,
+    TOKENS_PER_GRANT, backend, current, init, lock, manager, request, shutdown, store,
 };
 
 #[cfg(feature = "tower")]

@@ -62,7 +62,7 @@ impl Executor {
         let failed = |error: std::io::Error| LockError::Config {
             setting: "runtime".to_owned(),
             reason: format!("the thread that renews leases could not be started: {error}"),
-            source: Some(std::sync::Arc::new(error)),
+            cause: Some(crate::error::ErrorCause::told(error)),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -47,18 +47,24 @@ mod timer;
 mod token;
 
 pub use api::{
-    Always, Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Once,
-    Run, current, init, lock, manager, shutdown,
+    Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Run, current,
+    init, lock, manager, shutdown,
 };
 #[doc(hidden)]
 pub use duration::parse_duration;
 pub use engine::Engine;
 #[doc(hidden)]
 pub use engine::bare;
-pub use error::{LockError, LossReason, Source};
+pub use error::{ErrorCause, LockError, LossReason};
 pub use key::{LockKey, MAX_KEY_BYTES};
 pub use options::{OnLost, Patience};
 pub use token::{FencingToken, TOKENS_PER_GRANT};
+
+/// What becomes of a body that has returned, as the type of a
+/// [`LockRequest`] says it.
+pub mod request {
+    pub use crate::api::{Always, Once};
+}
 
 /// A limit on requests, for services that are built of `tower`'s layers.
 #[cfg(feature = "tower")]

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use dlock::{
-    LockError, LockManager, LockRequest, LockScopeExt, OnLost, Once, current, distributed_lock,
-};
+use dlock::request::Once;
+use dlock::{LockError, LockManager, LockRequest, LockScopeExt, OnLost, current, distributed_lock};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

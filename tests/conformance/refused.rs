@@ -1,11 +1,11 @@
 //! Nobody there, or somebody else: what a store's client makes of it is told at
 //! once, or with its cause. (The part of guarantee 9 that is about words.)
 
-use std::error::Error as _;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use dlock::backend::BackendError;
 use dlock::{LockError, LockManager};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -13,7 +13,9 @@ use tokio::task::JoinSet;
 
 use super::{Store, connect};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::{connecting, healed, healed_at, impatient, is_unavailable, says};
+use crate::support::locks::{
+    connecting, healed, healed_at, impatient, is_unavailable, says, says_each_cause_once,
+};
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
@@ -24,13 +26,17 @@ fn is_refusal<T>(answer: Result<T, LockError>) -> LockError {
     let told = is_unavailable(answer);
     let message = told.to_string();
     assert!(message.to_lowercase().contains("refuse"), "{message}");
-    let mut cause = told.source();
+    says_each_cause_once(&told);
+    let mut cause = told.cause();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
             break;
         }
-        cause = error.source();
+        cause = match error.downcast_ref::<BackendError>() {
+            Some(error) => error.cause(),
+            None => error.source(),
+        };
     }
     told
 }

@@ -1,8 +1,6 @@
 //! A server that answers, and will not do what dlock asks: somebody else's
 //! values, no memory, no rights.
 
-use std::error::Error as _;
-
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
 use crate::support::locks::{
@@ -84,7 +82,7 @@ async fn a_server_that_cannot_write_is_unavailable() {
         ] {
             let error = is_unavailable(answer);
             says(&error, &["`key`", says_why]);
-            assert!(error.source().is_some(), "the cause is kept");
+            assert!(error.cause().is_some(), "the cause is kept");
         }
         command(unset).await;
         // A busy machine may miss the short request timeout.

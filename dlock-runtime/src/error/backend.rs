@@ -1,31 +1,30 @@
 //! What a store or its client could not do, as the layers above hear of it.
 
 use std::error::Error as StdError;
-use std::sync::Arc;
+use std::fmt;
 
-/// The cause behind an error, shared so that every waiter of one failed
-/// request can be told of it.
-pub type Source = Arc<dyn StdError + Send + Sync + 'static>;
+use super::ErrorCause;
 
 /// Why a store did not do what it was asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Clone, Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
     message: String,
-    source: Option<Source>,
+    cause: Option<ErrorCause>,
     denied: bool,
 }
 
-/// Stands above the cause of an error, where the store does not let its user.
-#[derive(Debug, thiserror::Error)]
-#[error("the store does not allow it to this user")]
-pub(super) struct Denied(#[source] Option<Below>);
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
 
-/// A cause that others have too.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct Below(Source);
+impl StdError for BackendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_ref().and_then(ErrorCause::source)
+    }
+}
 
 /// What a caller can do about a [`BackendError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +97,7 @@ impl BackendError {
         Self {
             kind,
             message: message.into(),
-            source: None,
+            cause: None,
             denied: false,
         }
     }
@@ -116,23 +115,52 @@ impl BackendError {
         self.denied
     }
 
-    /// Keeps the cause.
+    /// Keeps a cause that the message is silent about: [`source`](StdError::source) gives it, so
+    /// that a report of the whole chain tells it once.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # use std::error::Error;
+    /// use dlock::backend::BackendError;
+    ///
+    /// let cause = std::io::Error::other("the disk is full");
+    /// let error = BackendError::unavailable("the directory cannot be written").with_source(cause);
+    /// assert_eq!(error.source().expect("kept").to_string(), "the disk is full");
+    ///
+    /// let cause = std::io::Error::other("the disk is full");
+    /// let error = BackendError::unavailable(format!("{cause}; make room")).with_cause(cause);
+    /// assert!(error.source().is_none(), "the message has it");
+    /// assert!(error.cause().is_some(), "it is kept all the same");
+    /// ```
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.caused_by(Arc::new(source))
+        self.caused_by(ErrorCause::untold(source))
+    }
+
+    /// Keeps a cause that the message tells already, as a line in a log should:
+    /// [`cause`](Self::cause) gives it, and [`source`](StdError::source) does not.
+    #[must_use]
+    pub fn with_cause(self, cause: impl StdError + Send + Sync + 'static) -> Self {
+        self.caused_by(ErrorCause::told(cause))
     }
 
     /// Keeps a cause that several errors have.
-    pub(crate) fn caused_by(mut self, source: Source) -> Self {
-        self.source = Some(source);
+    pub(crate) fn caused_by(mut self, cause: ErrorCause) -> Self {
+        self.cause = Some(cause);
         self
     }
 
-    pub(super) fn into_cause(self) -> Option<Source> {
+    pub(crate) fn into_cause(self) -> Option<ErrorCause> {
         match self.denied {
-            true => Some(Arc::new(Denied(self.source.map(Below)))),
-            false => self.source,
+            true => Some(ErrorCause::denied(self.cause)),
+            false => self.cause,
         }
+    }
+
+    /// The error behind it, whether the message tells it or not.
+    #[must_use]
+    pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_ref().map(ErrorCause::error)
     }
 
     /// What can be done about it.

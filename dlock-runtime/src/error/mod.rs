@@ -1,11 +1,14 @@
 //! The one error of the public surface, and what a store says of itself below it.
 
 mod backend;
+mod cause;
 
+use std::error::Error as StdError;
+use std::fmt;
 use std::time::Duration;
 
-use self::backend::Denied;
-pub use self::backend::{BackendError, BackendErrorKind, Source};
+pub use self::backend::{BackendError, BackendErrorKind};
+pub use self::cause::ErrorCause;
 use crate::backend::Mode;
 use crate::key::LockKey;
 use crate::token::FencingToken;
@@ -17,12 +20,15 @@ use crate::token::FencingToken;
 /// an operator let the caller wait no longer; `Unavailable` that the
 /// store did not answer; `Lost` that the body began but its lease ended.
 ///
+/// It says what its cause said, so that a plain line in a log is enough; then
+/// [`source`](StdError::source) does not give that once more, and a report of the whole chain
+/// (`{:#}` of `anyhow`) says it once. [`cause`](Self::cause) gives it in any case.
+///
 /// With feature `axum` it is a response.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else holds the lock, and the caller asked not to wait.
-    #[error("lock `{key}` is held by somebody else; try again later, or wait with `timeout`")]
     #[non_exhaustive]
     Busy {
         /// The key that is held.
@@ -32,10 +38,6 @@ pub enum LockError {
     /// The lock was to be had once, with `once`, and the body of another call, here or
     /// elsewhere, has returned `Ok` under it. That is remembered for the time that call
     /// gave; until then, nobody gets the lock.
-    #[error(
-        "lock `{key}`: what it protects has been done, and `once` remembers that; there is nothing \
-         left to do, or call `LockManager::forget` to have it done again"
-    )]
     #[non_exhaustive]
     Done {
         /// The key whose body has been done.
@@ -45,10 +47,6 @@ pub enum LockError {
     /// The caller waited for the lock, and an operator has taken it out of the queue
     /// ([`LockManager::break_waiter`](crate::LockManager::break_waiter)). The others in its
     /// process that waited in the same place are told the same.
-    #[error(
-        "lock `{key}`: an operator has taken this request out of the queue; ask again if the lock \
-         is still needed"
-    )]
     #[non_exhaustive]
     TakenOut {
         /// The key that was waited for.
@@ -56,10 +54,6 @@ pub enum LockError {
     },
 
     /// The lock was not had within the caller's timeout.
-    #[error(
-        "lock `{key}` was not had within {waited:?}; raise the timeout, or look at what holds \
-         it with `LockManager::inspect`"
-    )]
     #[non_exhaustive]
     Timeout {
         /// The key that was waited for.
@@ -70,10 +64,6 @@ pub enum LockError {
 
     /// The lease ended while the body ran, or was taken away: the work may
     /// overlap with that of another holder.
-    #[error(
-        "the lease on lock `{key}` was lost (token {token}): {reason}; what it protected may \
-         have been taken over, so check before you repeat the work"
-    )]
     #[non_exhaustive]
     Lost {
         /// The key whose lease ended.
@@ -85,23 +75,18 @@ pub enum LockError {
     },
 
     /// The store could not be reached, did not answer in time or refused.
-    #[error("{subject}: the store is unavailable: {reason}")]
     #[non_exhaustive]
     Unavailable {
         /// What was being done, as a rule "lock `<key>`".
         subject: String,
         /// What the store or its client said, and what to do.
         reason: String,
-        /// What caused it, if something below did.
-        source: Option<Source>,
+        /// The error behind it, if something below failed. See [`LockError::cause`].
+        cause: Option<ErrorCause>,
     },
 
     /// Waiting could never end: the caller's own task holds the key for reading or
     /// by a permit and asks to write, or holds it for reading and asks for a permit.
-    #[error(
-        "lock `{key}`: this task holds it {} and asks for it {}, which would wait for itself; \
-         take it {} from the start", held.held(), wanted.held(), wanted.held()
-    )]
     #[non_exhaustive]
     WouldDeadlock {
         /// The key that is held.
@@ -113,7 +98,6 @@ pub enum LockError {
     },
 
     /// The key cannot name a lock.
-    #[error("invalid lock key `{key}`: {reason}")]
     #[non_exhaustive]
     InvalidKey {
         /// The key as [`LockKey`] shows it: escaped, and shortened if it is long.
@@ -123,19 +107,17 @@ pub enum LockError {
     },
 
     /// A setting is wrong: the store's URL, an environment variable, a ttl.
-    #[error("dlock configuration, {setting}: {reason}")]
     #[non_exhaustive]
     Config {
         /// The setting or environment variable.
         setting: String,
         /// What is wrong with it and what to do.
         reason: String,
-        /// What caused it, if something below did.
-        source: Option<Source>,
+        /// The error behind it, if something below failed. See [`LockError::cause`].
+        cause: Option<ErrorCause>,
     },
 
     /// The store, or the place of the call, cannot do what was asked.
-    #[error("{subject}: {reason}")]
     #[non_exhaustive]
     Unsupported {
         /// What was being done, as a rule "lock `<key>`".
@@ -148,11 +130,6 @@ pub enum LockError {
     /// [`LockManager::scope`](crate::LockManager::scope). A spawned task is
     /// outside, unless its future went through
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
-    #[error(
-        "lock `{key}`: dlock is not initialised; call `dlock::init(config).await` at start-up, \
-         or run inside `LockManager::scope`, which a spawned task leaves unless its future goes \
-         through `in_lock_scope()`"
-    )]
     #[non_exhaustive]
     NotInitialized {
         /// The key that was asked for.
@@ -160,19 +137,81 @@ pub enum LockError {
     },
 
     /// `dlock::init` was called a second time.
-    #[error(
-        "dlock is initialised already, and stays as it is; call `dlock::init` once at start-up, \
-         or use `LockManager::connect` for a second store"
-    )]
     AlreadyInitialized,
 
     /// A lock was asked for after `dlock::shutdown`.
-    #[error("lock `{key}`: dlock is shut down; take no lock after `dlock::shutdown`")]
     #[non_exhaustive]
     ShutDown {
         /// The key that was asked for.
         key: LockKey,
     },
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy { key } => write!(
+                f,
+                "lock `{key}` is held by somebody else; try again later, or wait with `timeout`"
+            ),
+            Self::Done { key } => write!(
+                f,
+                "lock `{key}`: what it protects has been done, and `once` remembers that; there is \
+                 nothing left to do, or call `LockManager::forget` to have it done again"
+            ),
+            Self::TakenOut { key } => write!(
+                f,
+                "lock `{key}`: an operator has taken this request out of the queue; ask again if \
+                 the lock is still needed"
+            ),
+            Self::Timeout { key, waited } => write!(
+                f,
+                "lock `{key}` was not had within {waited:?}; raise the timeout, or look at what \
+                 holds it with `LockManager::inspect`"
+            ),
+            Self::Lost { key, token, reason } => write!(
+                f,
+                "the lease on lock `{key}` was lost (token {token}): {reason}; what it protected \
+                 may have been taken over, so check before you repeat the work"
+            ),
+            Self::Unavailable {
+                subject, reason, ..
+            } => write!(f, "{subject}: the store is unavailable: {reason}"),
+            Self::WouldDeadlock { key, held, wanted } => {
+                let (held, wanted) = (held.held(), wanted.held());
+                write!(
+                    f,
+                    "lock `{key}`: this task holds it {held} and asks for it {wanted}, which would \
+                     wait for itself; take it {wanted} from the start"
+                )
+            }
+            Self::InvalidKey { key, reason } => write!(f, "invalid lock key `{key}`: {reason}"),
+            Self::Config {
+                setting, reason, ..
+            } => write!(f, "dlock configuration, {setting}: {reason}"),
+            Self::Unsupported { subject, reason } => write!(f, "{subject}: {reason}"),
+            Self::NotInitialized { key } => write!(
+                f,
+                "lock `{key}`: dlock is not initialised; call `dlock::init(config).await` at \
+                 start-up, or run inside `LockManager::scope`, which a spawned task leaves unless \
+                 its future goes through `in_lock_scope()`"
+            ),
+            Self::AlreadyInitialized => f.write_str(
+                "dlock is initialised already, and stays as it is; call `dlock::init` once at \
+                 start-up, or use `LockManager::connect` for a second store",
+            ),
+            Self::ShutDown { key } => write!(
+                f,
+                "lock `{key}`: dlock is shut down; take no lock after `dlock::shutdown`"
+            ),
+        }
+    }
+}
+
+impl StdError for LockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.kept_cause().and_then(ErrorCause::source)
+    }
 }
 
 /// How a lease ended before its body did.
@@ -196,19 +235,19 @@ pub enum LossReason {
 
 impl LockError {
     /// What the store answered. The message already tells what the error
-    /// tells, so the source is what lies below it.
+    /// tells, so the cause is what lies below it.
     pub(crate) fn of_store(subject: String, store: &str, error: BackendError) -> Self {
         let reason = error.to_string();
         match error.kind() {
             BackendErrorKind::Unavailable => Self::Unavailable {
                 subject,
                 reason,
-                source: error.into_cause(),
+                cause: error.into_cause(),
             },
             BackendErrorKind::Config => Self::Config {
                 setting: format!("{store} store"),
                 reason,
-                source: error.into_cause(),
+                cause: error.into_cause(),
             },
             // Who asks for a lock is told `Self::Done` or `Self::TakenOut`, and nobody else
             // hears of it.
@@ -223,17 +262,38 @@ impl LockError {
     /// [`Unavailable`](Self::Unavailable). A wrong password is not meant.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        let (Self::Config { source, .. } | Self::Unavailable { source, .. }) = self else {
-            return false;
-        };
-        source.as_ref().is_some_and(|source| source.is::<Denied>())
+        self.kept_cause().is_some_and(ErrorCause::is_denial)
+    }
+
+    /// The error behind this one: that of the store's client, as a rule, to be looked into with
+    /// `downcast_ref`. The message tells what it says, as a rule, and so
+    /// [`source`](StdError::source) does not give it.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # fn told(error: &dlock::LockError) {
+    /// if let Some(cause) = error.cause() {
+    ///     println!("{cause:?}");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
+        self.kept_cause().map(ErrorCause::error)
+    }
+
+    fn kept_cause(&self) -> Option<&ErrorCause> {
+        match self {
+            Self::Config { cause, .. } | Self::Unavailable { cause, .. } => cause.as_ref(),
+            _ => None,
+        }
     }
 
     pub(crate) fn config(setting: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Config {
             setting: setting.into(),
             reason: reason.into(),
-            source: None,
+            cause: None,
         }
     }
 }

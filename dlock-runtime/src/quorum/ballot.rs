@@ -217,7 +217,7 @@ pub(super) fn no_quorum<'e>(
         format!("{answered} of {count} nodes answered and {majority} must: {silent}"),
     );
     match cause {
-        Some(cause) => error.with_source(cause.clone()),
+        Some(cause) => error.with_cause(cause.clone()),
         None => error,
     }
 }

@@ -43,7 +43,7 @@ use self::nobody::{each, mismatch, refusals};
 #[cfg(feature = "servers")]
 use self::{dial::each, dial::refusals, identify::mismatch};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Level, Protocol, Servers};
-use crate::error::Source;
+use crate::error::ErrorCause;
 
 /// A store that is there has answered by then, as a rule.
 const GRACE: Duration = Duration::from_millis(50);
@@ -71,7 +71,7 @@ pub(crate) struct Refused {
     by: Vec<String>,
     /// Whether there is none that does not.
     all: bool,
-    cause: Source,
+    cause: ErrorCause,
     /// Who does.
     name: String,
 }
@@ -209,7 +209,7 @@ impl Refused {
             "refuse"
         };
         BackendError::new(error.kind(), format!("{error}; {by} {refuses} connections"))
-            .caused_by(Arc::clone(&self.cause))
+            .caused_by(self.cause.clone())
     }
 
     /// No server is there.
@@ -218,11 +218,12 @@ impl Refused {
             name, by, cause, ..
         } = self;
         BackendError::unavailable(format!(
-            "connections to {name} at {} are refused: {cause}; check that it runs and that the \
+            "connections to {name} at {} are refused: {}; check that it runs and that the \
              store URL leads there",
-            by.join(", ")
+            by.join(", "),
+            cause.error()
         ))
-        .caused_by(Arc::clone(cause))
+        .caused_by(cause.clone())
     }
 }
 
@@ -233,7 +234,11 @@ fn says_refused(error: &BackendError) -> bool {
         if io.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             return true;
         }
-        cause = error.source();
+        // A store may have put it behind an error of its own, which tells it.
+        cause = match error.downcast_ref::<BackendError>() {
+            Some(error) => error.cause(),
+            None => error.source(),
+        };
     }
     false
 }
@@ -264,7 +269,7 @@ impl Inner {
         Some(Refused {
             all: by.len() == hosts.len(),
             by,
-            cause: Arc::new(cause),
+            cause: ErrorCause::told(cause),
             name: name.unwrap_or_else(|| self.backend.capabilities().name.to_owned()),
         })
     }
@@ -286,7 +291,7 @@ impl Inner {
         match mismatch(&servers).await {
             Some(found) => {
                 let message = format!("{found} ({error})");
-                BackendError::new(error.kind(), message).with_source(error)
+                BackendError::new(error.kind(), message).with_cause(error)
             }
             None => error,
         }

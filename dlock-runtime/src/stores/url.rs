@@ -244,7 +244,7 @@ impl StoreUrl<'_> {
         let reason = format!(
             "the file in `{option}={path}` cannot be used, it must be in PEM form: {error}"
         );
-        self.invalid(reason).with_source(error)
+        self.invalid(reason).with_cause(error)
     }
 
     fn certificate(&self, option: &str, path: &str) -> Result<String, BackendError> {
@@ -261,7 +261,7 @@ impl StoreUrl<'_> {
     fn file(&self, option: &str, path: &str) -> Result<String, BackendError> {
         let bytes = std::fs::read(path).map_err(|error| {
             let reason = format!("the file in `{option}={path}` cannot be read: {error}");
-            self.invalid(reason).with_source(error)
+            self.invalid(reason).with_cause(error)
         })?;
         // What stands between the certificates may be in any encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -198,12 +198,23 @@ is_refused! {
 /// An error says all of these.
 #[track_caller]
 pub fn says(error: &LockError, words: &[&str]) {
+    says_each_cause_once(error);
     let message = error.to_string();
     for word in words {
         assert!(
             message.contains(word),
             "{word:?} is missing from: {message}"
         );
+    }
+}
+
+/// A report of the whole chain, such as `{:#}` of `anyhow`, tells nothing twice.
+pub fn says_each_cause_once(error: &LockError) {
+    let mut told: &dyn std::error::Error = error;
+    while let Some(source) = told.source() {
+        let (above, below) = (told.to_string(), source.to_string());
+        assert!(!above.contains(&below), "{above:?} has {below:?} in it");
+        told = source;
     }
 }
 

@@ -8,7 +8,8 @@ use dlock::{Config, LockError, LockManager};
 
 use super::alone::alone;
 use super::locks::{
-    connect, connecting, had, held, is_misconfigured, is_unavailable, queued, says, served,
+    connect, connecting, had, held, is_misconfigured, is_unavailable, queued, says,
+    says_each_cause_once, served,
 };
 use super::log::Log;
 use super::proxy::Proxy;
@@ -23,11 +24,13 @@ fn short(config: Config) -> Config {
 
 /// All that a program could print of an error.
 pub fn shown(error: &LockError) -> String {
+    says_each_cause_once(error);
     let mut text = format!("{error}\n{error:?}\n{error:#?}\n");
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let _ = writeln!(text, "{source}\n{source:?}\n{source:#?}");
-        cause = source.source();
+    for mut cause in [error.source(), error.cause()] {
+        while let Some(source) = cause {
+            let _ = writeln!(text, "{source}\n{source:?}\n{source:#?}");
+            cause = source.source();
+        }
     }
     text
 }

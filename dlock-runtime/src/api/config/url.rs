@@ -110,7 +110,7 @@ pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>,
         Some(Err(error)) => Err(LockError::Config {
             setting: setting.to_owned(),
             reason: error.to_string(),
-            source: Some(Arc::new(error)),
+            cause: error.into_cause(),
         }),
         None => Err(LockError::config(setting, refuse(scheme, rest))),
     }

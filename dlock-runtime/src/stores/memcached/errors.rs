@@ -104,7 +104,7 @@ impl Failed {
         let told = meaning.error(server, said);
         Failure {
             cause: Cause::Error(match self {
-                Self::Broken(error) => told.with_source(error),
+                Self::Broken(error) => told.with_cause(error),
                 _ => told,
             }),
             next: meaning.retry,

@@ -280,7 +280,7 @@ impl Endpoint {
             (code, _) => meaning(code, self.role),
         };
         let told = meaning.error(format_args!("{self} answered"), said.trim_end());
-        self.with_source(told, error.clone().into())
+        self.with_cause(told, error.clone().into())
     }
 
     /// The connection could not be made or broke.
@@ -298,7 +298,7 @@ impl Endpoint {
             _ => Meaning::unavailable((), self.reach_advice()),
         };
         let said = self.without_secret(&error.to_string());
-        self.with_source(meaning.error(self, said), error)
+        self.with_cause(meaning.error(self, said), error)
     }
 
     /// The TLS handshake failed, or the TCP connection.
@@ -311,7 +311,7 @@ impl Endpoint {
             self.reach_advice()
         };
         let meaning = Meaning::unavailable((), advice);
-        meaning.error(self, &error).with_source(error)
+        meaning.error(self, &error).with_cause(error)
     }
 
     /// Nothing was heard in time.
@@ -419,10 +419,10 @@ impl Endpoint {
         }
     }
 
-    fn with_source(&self, error: BackendError, source: RedisError) -> BackendError {
+    fn with_cause(&self, error: BackendError, source: RedisError) -> BackendError {
         let shown = source.to_string();
         if self.without_secret(&shown) == shown {
-            error.with_source(source)
+            error.with_cause(source)
         } else {
             error
         }

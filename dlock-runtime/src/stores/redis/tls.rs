@@ -47,8 +47,8 @@ impl Tls {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| {
-                BackendError::new(BackendErrorKind::Config, "TLS could not be set up")
-                    .with_source(error)
+                let message = format!("TLS could not be set up: {error}");
+                BackendError::new(BackendErrorKind::Config, message).with_cause(error)
             })?
             .with_root_certificates(roots);
         let config = match url.identity()? {

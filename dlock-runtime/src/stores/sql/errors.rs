@@ -85,7 +85,7 @@ impl Endpoint {
         let told = meaning.error(self, &error);
         Failed {
             retry: meaning.retry,
-            cause: Cause::Error(told.with_source(error)),
+            cause: Cause::Error(told.with_cause(error)),
             sent_at,
             was_sent: true,
             may_be_done: false,

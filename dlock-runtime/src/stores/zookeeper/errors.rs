@@ -32,7 +32,7 @@ pub(super) fn classify(error: &Error) -> ErrorClass {
 /// What a server or the client has said.
 pub(super) fn described(place: impl Display, error: Error) -> BackendError {
     let told = meaning(&error).error(place, &error);
-    told.with_source(error)
+    told.with_cause(error)
 }
 
 /// Another attempt would end in the same way.

@@ -164,7 +164,7 @@ impl Topology {
             format!("{endpoint}: none of its nodes answers: {said}"),
         );
         match cause {
-            Some(cause) => error.with_source(cause.clone()),
+            Some(cause) => error.with_cause(cause.clone()),
             None => error,
         }
     }
