@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockGuard, LockManager, LockRequest, current, distributed_lock};
+use dlock::{
+    LockError, LockGuard, LockManager, LockRequest, LossReason, current, distributed_lock,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -105,12 +107,20 @@ pub(crate) async fn a_lease_taken_away_shows_in_the_guard(store: &mut dyn Store)
     let guard = held(manager.lock("key").ttl(store.short_ttl())).await;
     assert!(guard.is_held());
     store.take_away("key").await;
-    within(HANG, guard.lost()).await;
+    let reason = within(HANG, guard.lost()).await;
     // Resolved once, resolved for good.
-    within(HANG, guard.lost()).await;
+    assert_eq!(within(HANG, guard.lost()).await, reason);
     assert!(!guard.is_held());
-    is_lost(guard.release().await);
+    assert_eq!(told(&is_lost(guard.release().await)), reason);
     free(&manager, "key").await;
+}
+
+/// How the lease was lost, as the error tells.
+fn told(error: &LockError) -> LossReason {
+    let LockError::Lost { reason, .. } = error else {
+        unreachable!("{error:?}")
+    };
+    *reason
 }
 
 #[distributed_lock(key = "key", on_lost = "continue")]

@@ -104,9 +104,23 @@ impl LockGuard {
         self.section().deadline()
     }
 
-    /// Resolves when the lease is lost, at once if it has been. Cancel-safe.
-    pub async fn lost(&self) {
-        self.section().lost().await;
+    /// Resolves when the lease is lost, at once if it has been, and says how. Cancel-safe.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// # let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let minute = Duration::from_secs(60);
+    /// let guard = manager.lock("press").ttl(minute).renew(false).acquire().await?;
+    /// let reason = guard.lost().await;
+    /// assert_eq!(reason, dlock::LossReason::Overran);
+    /// println!("stopped: {reason}");
+    /// # Ok(()) }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        self.section().lost().await
     }
 
     /// Resolves `early` before the lock would be lost, when no renewal has been confirmed

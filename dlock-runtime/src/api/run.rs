@@ -14,7 +14,7 @@ use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
 use crate::core::scope::Scope;
 use crate::core::section::{Section, SectionRef, Teardown};
-use crate::error::LockError;
+use crate::error::{LockError, LossReason};
 use crate::key::LockKey;
 use crate::options::{OnLost, Options};
 
@@ -65,7 +65,7 @@ struct Running {
     once: Option<Duration>,
     span: Span,
     /// Wakes this task when a lock is lost. Made at the first wait.
-    lost: Option<Boxed<()>>,
+    lost: Option<Boxed<LossReason>>,
 }
 
 impl<F: Future> Run<F> {
@@ -233,7 +233,7 @@ impl Running {
             let section = Arc::clone(self.section.get());
             Box::pin(async move { section.lost().await })
         });
-        lost.as_mut().poll(cx)
+        lost.as_mut().poll(cx).map(drop)
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::core::inner::Inner;
 use crate::core::scope::Scope;
 use crate::core::section::Section;
+use crate::error::LossReason;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
@@ -117,10 +118,22 @@ impl Held {
         self.section.deadline()
     }
 
-    /// Resolves when the lease is lost, at once if it has been; never if the
+    /// Resolves when the lease is lost, at once if it has been, and says how; never if the
     /// lock is released first. Cancel-safe.
-    pub async fn lost(&self) {
-        self.section.lost().await;
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # async fn serve() {}
+    /// # async fn body() {
+    /// let held = dlock::current().expect("inside a lock");
+    /// tokio::select! {
+    ///     () = serve() => {}
+    ///     reason = held.lost() => println!("stopped: {reason}"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        self.section.lost().await
     }
 
     /// Resolves `early` before the lock would be lost, when no renewal has been confirmed

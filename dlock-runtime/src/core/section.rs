@@ -197,10 +197,15 @@ impl Section {
 
     /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
-    pub(crate) async fn lost(&self) {
-        let losses = self.locks.iter().map(|lock| lock.lease.loss_token());
-        select_all(losses.map(|token| Box::pin(token.cancelled_owned()))).await;
+    pub(crate) async fn lost(&self) -> LossReason {
+        let losses = self.locks.iter().map(|lock| async {
+            lock.lease.loss_token().cancelled_owned().await;
+            lock.lease.loss()
+        });
+        let (reason, ..) = select_all(losses.map(Box::pin)).await;
         self.unless_over().await;
+        // Only the loss of a lease cancels its token.
+        reason.unwrap_or(LossReason::Gone)
     }
 
     /// Resolves when a lease of this section has no more than `early` left, or is lost;

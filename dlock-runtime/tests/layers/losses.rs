@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{OnLost, current, lock};
+use dlock_runtime::{LockError, LossReason, OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{had, held, is_busy, is_late, is_lost, is_unavailable, wants};
@@ -26,6 +26,41 @@ async fn a_lost_guard_does_not_keep_local_waiters_out() {
     other.release().await.unwrap();
     had(&here, "k").await;
     drop(guard);
+}
+
+/// It is told how, and every time it is asked.
+#[tokio::test(start_paused = true)]
+async fn a_guard_says_how_its_lease_was_lost() {
+    use LossReason::{Expired, Gone, MaxHold, Overran};
+    let (memory, here) = manager().await;
+    let lock = || here.lock("k").ttl(s(3));
+    for (request, reason) in [
+        (lock(), Gone),
+        (lock().renew(false), Overran),
+        (lock().max_hold(s(5)), MaxHold),
+        (lock(), Expired),
+    ] {
+        let guard = held(request).await;
+        match reason {
+            Gone => assert!(memory.faults().take_away("k")),
+            Expired => memory.faults().set_unavailable(true),
+            _ => {}
+        }
+        for _ in 0..2 {
+            assert_eq!(guard.lost().await, reason);
+        }
+        memory.faults().set_unavailable(false);
+        let LockError::Lost { reason: told, .. } = is_lost(guard.release().await) else {
+            unreachable!("it is lost")
+        };
+        assert_eq!(told, reason);
+    }
+    let body = async {
+        memory.faults().take_away("k");
+        current().unwrap().lost().await
+    };
+    let body = here.lock("k").on_lost(OnLost::Continue).run(body).await;
+    assert_eq!(body.expect("its own end"), Gone);
 }
 
 #[tokio::test(start_paused = true)]

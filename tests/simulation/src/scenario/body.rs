@@ -69,7 +69,7 @@ impl Body {
     pub(crate) async fn run_beside(self, guard: &LockGuard) -> Result<(), NotDone> {
         tokio::select! {
             biased;
-            () = guard.lost() => Ok(()),
+            _ = guard.lost() => Ok(()),
             ended = self.run_by(guard.tokens(), || guard.is_held()) => ended,
         }
     }
