@@ -355,6 +355,8 @@
 //! - `tower`: a layer that limits how many requests of a key run at once, over all
 //!   copies of a service.
 //! - `metrics`: numbers on every lock, through the `metrics` facade.
+//! - `serde`: tokens, and what [`inspect`](LockManager::inspect) and
+//!   [`list`](LockManager::list) show, can be written and read.
 //!
 //! The `memory:` store is always there.
 //!

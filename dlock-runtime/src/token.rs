@@ -1,6 +1,8 @@
 //! Fencing tokens: the number that tells a late writer from the present holder.
 
 use std::fmt;
+use std::num::{ParseIntError, TryFromIntError};
+use std::str::FromStr;
 
 /// How many token numbers one grant of a store reserves.
 ///
@@ -24,7 +26,25 @@ pub const TOKENS_PER_GRANT: u64 = 64;
 /// assert_eq!(u64::from(newer), 128);
 /// assert_eq!(newer.to_string(), "128");
 /// ```
+///
+/// For a column of a database, which has a sign, and as text:
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use dlock::FencingToken;
+/// let token = FencingToken::from(128);
+/// let column = i64::try_from(token)?;
+/// assert_eq!(FencingToken::try_from(column)?, token);
+/// assert_eq!("128".parse::<FencingToken>()?, token);
+/// # Ok(()) }
+/// ```
+///
+/// With the feature `serde` it is a number. Some readers of JSON (JavaScript) round a number
+/// that is above 2^53: give them text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {
@@ -59,6 +79,33 @@ impl From<u64> for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0
+    }
+}
+
+/// As a column of a database has it. An error above `i64::MAX`.
+impl TryFrom<FencingToken> for i64 {
+    type Error = TryFromIntError;
+
+    fn try_from(token: FencingToken) -> Result<Self, Self::Error> {
+        token.0.try_into()
+    }
+}
+
+/// Of a column of a database. An error below 0.
+impl TryFrom<i64> for FencingToken {
+    type Error = TryFromIntError;
+
+    fn try_from(number: i64) -> Result<Self, Self::Error> {
+        number.try_into().map(Self)
+    }
+}
+
+/// Of text, as it is displayed.
+impl FromStr for FencingToken {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
     }
 }
 

@@ -10,11 +10,12 @@
 //! the first (`kill -CONT`), and pay: its write is refused.
 
 use std::io::BufRead as _;
+use std::num::TryFromIntError;
 use std::time::Duration;
 
 use dlock::backend::postgres::Postgres;
 use dlock::backend::sqlx::{self, PgPool};
-use dlock::{Config, LockError, current, distributed_lock};
+use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 
 #[derive(Debug, thiserror::Error)]
 enum ShopError {
@@ -24,6 +25,8 @@ enum ShopError {
     Database(#[from] sqlx::Error),
     #[error("nothing is left")]
     SoldOut,
+    #[error("a token that its column cannot hold: {0}")]
+    Token(#[from] TryFromIntError),
     #[error("refused: somebody newer was here")]
     Outdated,
 }
@@ -32,7 +35,7 @@ enum ShopError {
 /// know yet.
 #[distributed_lock(key = "stock:<sku>", ttl = "2s", on_lost = "continue")]
 async fn sell(pool: &PgPool, sku: &str) -> Result<i64, ShopError> {
-    let token = current().map_or(0, |held| u64::from(held.token()) as i64);
+    let token = i64::try_from(current().map_or(FencingToken::NONE, |held| held.token()))?;
 
     // Raises the mark and reads, in one statement.
     let pieces: Option<i64> = sqlx::query_scalar(

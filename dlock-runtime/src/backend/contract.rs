@@ -280,10 +280,10 @@ impl Request {
         self.done_for
     }
 
-    /// To be called by a backend whenever the store has answered that somebody
-    /// holds the lock: a caller who began before that and gives up is told of a
+    /// Notes that somebody holds the lock: to be called by a backend whenever the store has
+    /// answered so. A caller who began before that and gives up is told of a
     /// timeout, and else of a store that does not answer.
-    pub fn is_held_by_somebody(&self) {
+    pub fn note_held(&self) {
         self.progress.held();
     }
 
@@ -405,6 +405,7 @@ impl Grant {
 
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Renewed {
     /// The lease lasts its ttl from `sent_at`, when the request was sent.
     Extended {
@@ -415,8 +416,19 @@ pub enum Renewed {
     Gone,
 }
 
+impl Renewed {
+    /// The lease lasts its ttl from here on: from when the confirmed request was sent.
+    #[must_use]
+    pub fn extended(sent_at: impl Into<Instant>) -> Self {
+        Self::Extended {
+            sent_at: sent_at.into(),
+        }
+    }
+}
+
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Released {
     /// The owner held the lock and has given it back.
     Released,
@@ -425,7 +437,11 @@ pub enum Released {
 }
 
 /// What a store knows of a lock that is held, or remembered as done.
+///
+/// With the feature `serde`, this and its parts can be sent elsewhere and read back: times and
+/// durations as `serde` has those of the standard library, in seconds and nanoseconds.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
     /// The key: with its namespace from a backend, without it from
@@ -489,6 +505,7 @@ impl LockInfo {
 
 /// One holder of a lock.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// The owner as the store has it, for looking it up there.
@@ -532,13 +549,16 @@ impl HolderInfo {
         Self { token, ..self }
     }
 
+    /// One of this process, which the owner does not tell.
+    #[must_use]
+    pub fn process(self, process: Option<ProcessInfo>) -> Self {
+        Self { process, ..self }
+    }
+
     /// One whose process stands elsewhere than in its owner: in this text.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
-        Self {
-            process: ProcessInfo::of(text),
-            ..self
-        }
+        self.process(ProcessInfo::of(text))
     }
 
     /// Whether the owner stands in what the store has, as it is displayed.
@@ -554,6 +574,7 @@ impl HolderInfo {
 
 /// One who waits for a lock.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct WaiterInfo {
     /// The owner as the store has it, for looking it up there.
@@ -565,13 +586,16 @@ pub struct WaiterInfo {
 }
 
 impl WaiterInfo {
+    /// One of this process, which the owner does not tell.
+    #[must_use]
+    pub fn process(self, process: Option<ProcessInfo>) -> Self {
+        Self { process, ..self }
+    }
+
     /// One whose process stands elsewhere than in its owner: in this text.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
-        Self {
-            process: ProcessInfo::of(text),
-            ..self
-        }
+        self.process(ProcessInfo::of(text))
     }
 
     /// What is known of one who waits: by an owner as it is displayed, with more around it
@@ -588,6 +612,7 @@ impl WaiterInfo {
 
 /// The process that has asked for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct ProcessInfo {
     /// The name of its machine.
@@ -603,13 +628,32 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
+    /// The process of this number on a machine, by what it calls itself, whose request was
+    /// begun then by the clock there. A store that keeps owners as they are displayed needs no
+    /// such: it is read from those.
+    #[must_use]
+    pub fn new(
+        host: impl Into<String>,
+        pid: u32,
+        label: impl Into<String>,
+        asked_at: SystemTime,
+    ) -> Self {
+        Self {
+            host: host.into(),
+            pid,
+            label: label.into(),
+            asked_at,
+        }
+    }
+
     fn of(owner: &str) -> Option<Self> {
         let signed = Signed::of(owner)?;
-        Some(Self {
-            host: signed.host.to_owned(),
-            pid: signed.pid,
-            label: signed.label.to_owned(),
-            asked_at: signed.asked_at,
-        })
+        let Signed {
+            host,
+            pid,
+            label,
+            asked_at,
+        } = signed;
+        Some(Self::new(host, pid, label, asked_at))
     }
 }

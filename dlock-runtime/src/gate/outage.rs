@@ -186,7 +186,7 @@ mod tests {
             let is_well = recovers.is_some_and(|at| at <= tokio::time::Instant::now());
             if self.has_granted.swap(true, Ordering::Relaxed) && !is_well {
                 if self.is_held {
-                    request.is_held_by_somebody();
+                    request.note_held();
                 }
                 if let Some(after) = self.wakes {
                     sleep(after).await;

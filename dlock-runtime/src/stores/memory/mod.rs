@@ -136,7 +136,7 @@ impl Backend for Memory {
                 Answer::Held(queued) => queued,
                 Answer::Done => return Err(BackendError::done()),
             };
-            request.is_held_by_somebody();
+            request.note_held();
             // Granted or not, the store is asked again: a grant may have
             // expired before this task got to run, and the holder's lease may
             // have been renewed.
