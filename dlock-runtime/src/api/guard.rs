@@ -1,5 +1,6 @@
 //! A lock that is held as a value.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use crate::token::FencingToken;
 /// [released](LockGuard::release).
 ///
 /// Dropping it gives the lock back in the background, from any thread, inside
-/// a runtime or not. Its lease is renewed meanwhile; whether it is still held
+/// a runtime or not. [`shutdown`](crate::shutdown) waits for that. `std::process::exit` drops
+/// nothing and waits for nothing: the lock is held until its ttl has passed, so return from
+/// `main` instead. Its lease is renewed meanwhile; whether it is still held
 /// is for the holder to ask, with [`is_held`](Self::is_held) or
 /// [`lost`](Self::lost): nothing is cancelled.
-#[derive(Debug)]
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
     section: SectionRef,
@@ -218,6 +220,12 @@ impl LockGuard {
 
     fn section(&self) -> &Arc<Section> {
         self.section.get()
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.section().show("LockGuard", f)
     }
 }
 

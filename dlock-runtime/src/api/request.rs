@@ -1,5 +1,6 @@
 //! Asking for a lock without the attribute.
 
+use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,13 +43,57 @@ pub fn lock(key: impl Into<LockKey>) -> LockRequest {
 /// A lock that is being asked for: set how, then
 /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
 /// [`acquire_within`](Self::acquire_within) or [`run`](LockRequest::<Always>::run).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest<Runs = Always> {
     manager: Option<Arc<Inner>>,
     key: LockKey,
     options: Options,
     runs: PhantomData<Runs>,
+}
+
+impl<Runs> fmt::Debug for LockRequest<Runs> {
+    /// The key, and what was set of the rest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options {
+            ttl,
+            patience,
+            mode,
+            renew,
+            max_hold,
+            min_hold,
+            once,
+            on_lost,
+            fenced,
+            ..
+        } = &self.options;
+        let mut shown = f.debug_struct("LockRequest");
+        shown.field("key", &self.key).field("mode", mode);
+        let times = [
+            ("ttl", ttl),
+            ("max_hold", max_hold),
+            ("min_hold", min_hold),
+            ("once", once),
+        ];
+        for (name, time) in times {
+            if let Some(time) = time {
+                shown.field(name, time);
+            }
+        }
+        if *patience != Patience::Configured {
+            shown.field("patience", patience);
+        }
+        if *on_lost != OnLost::Cancel {
+            shown.field("on_lost", on_lost);
+        }
+        if !renew {
+            shown.field("renew", renew);
+        }
+        if *fenced {
+            shown.field("fenced", fenced);
+        }
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// Of a [`LockRequest`]: a body runs whenever it has the lock.

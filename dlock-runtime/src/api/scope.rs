@@ -1,5 +1,6 @@
 //! What a body sees of the locks around it, and what carries them elsewhere.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub fn current() -> Option<Held> {
 }
 
 /// A lock that the calling code is inside of; see [`current`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Held {
     section: Arc<Section>,
 }
@@ -173,6 +174,12 @@ impl Held {
     }
 }
 
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.section.show("Held", f)
+    }
+}
+
 /// Lets a future that is spawned re-enter what its parent holds.
 pub trait LockScopeExt: Future + Sized {
     /// Keeps the calling code's locks and manager around this future, wherever
@@ -209,7 +216,6 @@ impl<F: Future> LockScopeExt for F {}
 pin_project! {
     /// The future of [`LockScopeExt::in_lock_scope`] and of
     /// [`LockManager::scope`](crate::LockManager::scope).
-    #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct InLockScope<F> {
         #[pin]
@@ -226,7 +232,6 @@ pin_project! {
 }
 
 /// What is put around a future.
-#[derive(Debug)]
 enum Around {
     Scope(Scope),
     /// Of the surrounding scope, only the manager is replaced. What it holds is that
@@ -240,6 +245,22 @@ impl Around {
             Self::Scope(scope) => scope.clone(),
             Self::Manager(manager) => Scope::current().of_manager(manager),
         }
+    }
+}
+
+impl<F> fmt::Debug for InLockScope<F> {
+    /// The manager that calls inside use, or the keys that they re-enter.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("InLockScope");
+        match &self.around {
+            Around::Manager(manager) => shown.field("manager", manager),
+            Around::Scope(scope) => {
+                let held = scope.sections().filter(|section| !section.is_over());
+                let keys: Vec<_> = held.map(|section| section.key()).collect();
+                shown.field("inside", &keys)
+            }
+        };
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -24,7 +24,6 @@ use crate::token::FencingToken;
 /// One critical section. Everybody inside has a [`SectionRef`] to it: the body
 /// that took the locks, and those that re-entered. The locks go back when the last
 /// of these is gone, so that no body inside ever runs unlocked.
-#[derive(Debug)]
 pub(crate) struct Section {
     manager: ManagerId,
     key: LockKey,
@@ -169,6 +168,24 @@ impl Section {
             .map_or(FencingToken::NONE, |lock| lock.token)
     }
 
+    /// What a user is shown of these locks under the name of the type that they have.
+    pub(crate) fn show(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(name);
+        shown.field("key", &self.key);
+        if let Some(first) = self.locks.first() {
+            shown.field("mode", &first.mode);
+        }
+        match self.tokens().as_slice() {
+            [token] => shown.field("token", token),
+            tokens => shown.field("tokens", &tokens),
+        };
+        match self.loss() {
+            Some(reason) => shown.field("lost", &reason),
+            None => shown.field("is_held", &self.is_held()),
+        };
+        shown.finish_non_exhaustive()
+    }
+
     /// The tokens of all locks.
     pub(crate) fn tokens(&self) -> Vec<FencingToken> {
         self.locks.iter().map(|lock| lock.token).collect()
@@ -245,6 +262,12 @@ impl Section {
         drop(state);
         drop(holding);
         teardown
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show("Section", f)
     }
 }
 

@@ -31,6 +31,7 @@ mod run;
 mod runtimes;
 mod scope;
 mod several_keys;
+mod shown;
 mod unpolled;
 
 use std::future::Future;
