@@ -9,6 +9,7 @@ use crate::key::LockKey;
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Patience {
     /// As the manager's configuration says.
     #[default]
@@ -23,6 +24,7 @@ pub enum Patience {
 
 /// What becomes of a body whose lease was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnLost {
     /// It is dropped at its next await.
     #[default]

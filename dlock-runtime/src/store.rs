@@ -397,6 +397,7 @@ impl Context {
 
 /// How the locks that are waited for are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Looks {
     /// All in one go, whenever one of them is due: waiters are told by the store,
     /// and have places in its queues.
@@ -407,6 +408,7 @@ pub enum Looks {
 
 /// What a request begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Opening {
     /// [`Want::First`]. Then one who waits asks for a place.
     First,
@@ -420,6 +422,9 @@ pub enum Opening {
 }
 
 /// How much is asked for.
+///
+/// A store has to answer each of these, so there will be no more of them within a version that
+/// counts as compatible: match all. The same holds for [`Ending`] and [`Whose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The lock, in the cheapest way. After [`Opening::First`] by a command that
@@ -437,6 +442,7 @@ pub enum Want {
 }
 
 /// The answer to a question for the lock.
+#[non_exhaustive]
 pub enum Take<S: Store> {
     /// It has the lock.
     Granted(Granted<S>),
@@ -458,6 +464,7 @@ pub enum Take<S: Store> {
 }
 
 /// The place before one's own.
+#[non_exhaustive]
 pub struct Behind<S: Store> {
     /// What is looked at for it, in place of the lock's key: who waits for the
     /// same stands under one name.
@@ -466,7 +473,18 @@ pub struct Behind<S: Store> {
     pub watch: S::Watch,
 }
 
+impl<S: Store> Behind<S> {
+    /// Who waits for the same stands under one name.
+    pub fn new(name: impl Into<Arc<str>>, watch: S::Watch) -> Self {
+        Self {
+            name: name.into(),
+            watch,
+        }
+    }
+}
+
 /// A lock that was had.
+#[non_exhaustive]
 pub struct Granted<S: Store> {
     /// The first of the numbers that were drawn; 0 from a store without any.
     pub token: u64,
@@ -476,12 +494,31 @@ pub struct Granted<S: Store> {
     pub record: S::Record,
 }
 
+impl<S: Store> Granted<S> {
+    /// By a request that was sent then.
+    pub fn new(token: u64, sent_at: Instant, record: S::Record) -> Self {
+        Self {
+            token,
+            sent_at,
+            record,
+        }
+    }
+}
+
 /// One lease of those that are to be extended.
+#[non_exhaustive]
 pub struct Due<S: Store> {
     /// As it was granted.
     pub request: Request,
     /// What proves it, to be replaced by what proves it from now on.
     pub record: S::Record,
+}
+
+impl<S: Store> Due<S> {
+    /// As the engine asks for it; for tests of a store.
+    pub fn new(request: Request, record: S::Record) -> Self {
+        Self { request, record }
+    }
 }
 
 /// Why a lock is given back.
@@ -504,6 +541,7 @@ pub enum Ending {
 
 /// What is to be ended.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Break {
     /// The lock.
     pub key: Arc<str>,
@@ -544,6 +582,7 @@ impl Break {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Freed {
     /// It was held, and is not any more.
     Released,
@@ -567,6 +606,7 @@ impl Freed {
 
 /// An attempt that came to nothing.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Failure {
     /// Why.
     pub cause: Cause,
@@ -578,6 +618,7 @@ pub struct Failure {
 
 /// Why an attempt came to nothing.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Cause {
     /// The store, or the way there, said so.
     Error(BackendError),
@@ -590,6 +631,7 @@ pub enum Cause {
 
 /// Whether another attempt may help.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Next {
     /// At once, a few times in a row: it was sent to the wrong place, and the right
     /// one is known.
@@ -603,6 +645,7 @@ pub enum Next {
 
 /// What may have come of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Applied {
     /// Nothing, for certain.
     No,
@@ -619,6 +662,20 @@ pub enum Applied {
 }
 
 impl Failure {
+    /// Why, whether another attempt may help, and what may have come of this one.
+    pub fn new(cause: Cause, next: Next, applied: Applied) -> Self {
+        Self {
+            cause,
+            next,
+            applied,
+        }
+    }
+
+    /// No answer came, and it may be asked again.
+    pub fn silent(applied: Applied) -> Self {
+        Self::new(Cause::Silence, Next::Pause, applied)
+    }
+
     /// The store will not do it, or not now, and has not.
     pub fn refused(error: BackendError) -> Self {
         let next = if error.kind() == BackendErrorKind::Unavailable {
@@ -626,25 +683,18 @@ impl Failure {
         } else {
             Next::Stop
         };
-        Self {
-            cause: Cause::Error(error),
-            next,
-            applied: Applied::No,
-        }
+        Self::new(Cause::Error(error), next, Applied::No)
     }
 
     /// There was no time to ask.
     pub fn not_sent() -> Self {
-        Self {
-            cause: Cause::Silence,
-            next: Next::Pause,
-            applied: Applied::No,
-        }
+        Self::silent(Applied::No)
     }
 }
 
 /// What a caller that has left may have at the store, as the engine knows it.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct LeftBehind {
     /// An attempt was under way, or may be yet.
     pub in_flight: bool,
@@ -683,6 +733,7 @@ impl LeftBehind {
 
 /// What the engine has to see to, besides what it knows itself of
 /// ([`LeftBehind`]).
+#[non_exhaustive]
 pub struct Abandoned<S: Store> {
     /// What is on its way, to be [followed](Store::follow).
     pub flight: Option<S::Flight>,
@@ -691,25 +742,25 @@ pub struct Abandoned<S: Store> {
 }
 
 impl<S: Store> Abandoned<S> {
+    /// What is on its way, and by which the rest is given back.
+    pub fn new(flight: Option<S::Flight>, record: Option<S::Record>) -> Self {
+        Self { flight, record }
+    }
+
     /// Nothing is on its way: one release tells.
     pub fn at_rest(record: Option<S::Record>) -> Self {
-        Self {
-            flight: None,
-            record,
-        }
+        Self::new(None, record)
     }
 
     /// What is on its way, if anything is.
     pub fn in_flight(flight: Option<S::Flight>) -> Self {
-        Self {
-            flight,
-            record: None,
-        }
+        Self::new(flight, None)
     }
 }
 
 /// What has become of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Followed {
     /// Nothing is left of it.
     Settled,
@@ -721,6 +772,7 @@ pub enum Followed {
 
 /// How long a command may still be run that was never answered.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Late {
     /// A release that was answered shows that it will not be.
     Never,
@@ -733,6 +785,7 @@ pub enum Late {
 }
 
 /// A key that somebody waits for, or the name of a [`Behind`].
+#[non_exhaustive]
 pub struct Waited<S: Store> {
     /// The key, or the name.
     pub key: Arc<str>,

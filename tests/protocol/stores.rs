@@ -94,10 +94,7 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
     async fn renew(&mut self, requests: &[Request]) -> Result<Vec<bool>, String> {
         let mut due: Vec<Due<S>> = requests
             .iter()
-            .map(|request| Due {
-                request: request.clone(),
-                record: (),
-            })
+            .map(|request| Due::new(request.clone(), ()))
             .collect();
         let mut attempt = S::Attempt::default();
         let renewed = self.bare.store.renew(&mut due, limit(), &mut attempt).await;

@@ -107,16 +107,12 @@ impl Store for Directory {
             (asked, self.time.now())
         });
         let Ok(answer) = self.time.bound(deadline, asked).await else {
-            return Err(silence(Applied::OnItsWay));
+            return Err(Failure::silent(Applied::OnItsWay));
         };
         let sent_at = *sent_at;
         attempt.asked = None;
         match answered(answer) {
-            Ok(Answer::Granted(token)) => Ok(Take::Granted(Granted {
-                token,
-                sent_at,
-                record: (),
-            })),
+            Ok(Answer::Granted(token)) => Ok(Take::Granted(Granted::new(token, sent_at, ()))),
             Ok(Answer::Busy) => Ok(Take::Busy),
             Ok(Answer::Queued) => Ok(Take::Queued),
             Err(error) => Err(self.failure(error)),
@@ -138,8 +134,7 @@ impl Store for Directory {
             });
             renewed.push(extended.await.map(|held| {
                 if held {
-                    let sent_at = sent_at.into();
-                    Renewed::Extended { sent_at }
+                    Renewed::extended(sent_at)
                 } else {
                     Renewed::Gone
                 }
@@ -294,45 +289,34 @@ impl Directory {
     ) -> Result<T, Failure> {
         match self.time.bound(deadline, task::spawn_blocking(work)).await {
             Ok(answer) => answered(answer).map_err(|error| self.failure(error)),
-            Err(_) => Err(silence(Applied::No)),
+            Err(_) => Err(Failure::silent(Applied::No)),
         }
     }
 
     fn failure(&self, error: io::Error) -> Failure {
         let path = self.path.display();
         match error.kind() {
-            ErrorKind::TimedOut => silence(Applied::No),
+            ErrorKind::TimedOut => Failure::silent(Applied::No),
             ErrorKind::InvalidData => Failure::refused(BackendError::new(
                 BackendErrorKind::Config,
                 format!(
                     "a file in {path} holds something that is no lock; give locks a directory of their own"
                 ),
             )),
-            _ => Failure {
-                cause: Cause::Error(
-                    BackendError::unavailable(format!(
-                        "the directory {path}: {error}; check that it is there and can be written"
-                    ))
-                    .with_source(error),
-                ),
-                next: Next::Pause,
+            _ => {
+                let message = format!(
+                    "the directory {path}: {error}; check that it is there and can be written"
+                );
+                let cause = BackendError::unavailable(message).with_cause(error);
                 // It may have failed after the new state was in its place.
-                applied: Applied::Answered,
-            },
+                Failure::new(Cause::Error(cause), Next::Pause, Applied::Answered)
+            }
         }
     }
 }
 
 fn answered<T>(answer: Result<io::Result<T>, task::JoinError>) -> io::Result<T> {
     answer.unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-fn silence(applied: Applied) -> Failure {
-    Failure {
-        cause: Cause::Silence,
-        next: Next::Pause,
-        applied,
-    }
 }
 
 fn info(path: &std::path::Path, key: String) -> io::Result<Option<LockInfo>> {

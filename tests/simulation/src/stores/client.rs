@@ -119,19 +119,12 @@ impl<S: Service> Client<S> {
 
 /// The answer will not come, and the command may be run yet.
 pub(super) fn unknown(sent_at: Instant) -> Failure {
-    Failure {
-        cause: Cause::Silence,
-        next: Next::Pause,
-        applied: Applied::Unknown { sent_at },
-    }
+    Failure::silent(Applied::Unknown { sent_at })
 }
 
 pub(super) fn not_reached(why: &str) -> Failure {
-    Failure {
-        cause: Cause::NotReached(BackendError::unavailable(why)),
-        next: Next::Pause,
-        applied: Applied::No,
-    }
+    let cause = Cause::NotReached(BackendError::unavailable(why));
+    Failure::new(cause, Next::Pause, Applied::No)
 }
 
 pub(super) fn silent(for_long: Duration) -> BackendError {

@@ -78,10 +78,7 @@ impl Database {
                 *attempt = None;
                 answer.unwrap_or_else(|_| Err(not_reached("the manager has stopped")))
             }
-            Err(_) => Err(Failure {
-                applied: Applied::OnItsWay,
-                ..unknown(self.client.time.now())
-            }),
+            Err(_) => Err(Failure::silent(Applied::OnItsWay)),
         }
     }
 
@@ -237,11 +234,7 @@ impl Store for Database {
             }
         };
         Ok(match took {
-            Took::Granted(token) => Take::Granted(Granted {
-                token,
-                sent_at,
-                record: (),
-            }),
+            Took::Granted(token) => Take::Granted(Granted::new(token, sent_at, ())),
             Took::Queued => Take::Queued,
             Took::Busy => Take::Busy,
             Took::Remembered => Take::Done,
@@ -262,9 +255,7 @@ impl Store for Database {
         match self.ask(command, deadline, attempt).await {
             Ok((Answer::Renewed(extended), sent_at)) => {
                 let answer = |extended| match extended {
-                    true => Renewed::Extended {
-                        sent_at: sent_at.into(),
-                    },
+                    true => Renewed::extended(sent_at),
                     false => Renewed::Gone,
                 };
                 extended.into_iter().map(answer).map(Ok).collect()

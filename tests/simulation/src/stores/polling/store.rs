@@ -90,11 +90,7 @@ impl Store for Polling {
         );
         let (answer, sent_at) = self.ask(command, deadline, flight).await?;
         Ok(match answer {
-            Answer::Granted(token) => Take::Granted(Granted {
-                token,
-                sent_at,
-                record: (),
-            }),
+            Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, ())),
             Answer::Remembered => Take::Done,
             _ => Take::Busy,
         })
@@ -111,9 +107,7 @@ impl Store for Polling {
             let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
             let answer = self.ask(command, deadline, flight).await;
             renewed.push(answer.map(|(answer, sent_at)| match answer {
-                Answer::Done(true) => Renewed::Extended {
-                    sent_at: sent_at.into(),
-                },
+                Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
             }));
         }

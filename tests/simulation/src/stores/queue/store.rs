@@ -161,11 +161,7 @@ impl Store for Queue {
             self.events.beats(sent_at);
         }
         Ok(match answer {
-            Answer::Granted(token) => Take::Granted(Granted {
-                token,
-                sent_at,
-                record: (),
-            }),
+            Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, ())),
             Answer::Queued => Take::Queued,
             Answer::Remembered => Take::Done,
             _ => Take::Busy,
@@ -183,9 +179,7 @@ impl Store for Queue {
             let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
             let answer = self.ask(command, deadline, attempt).await;
             renewed.push(answer.map(|(answer, sent_at)| match answer {
-                Answer::Done(true) => Renewed::Extended {
-                    sent_at: sent_at.into(),
-                },
+                Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
             }));
         }

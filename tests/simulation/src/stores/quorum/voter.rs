@@ -60,10 +60,7 @@ impl Voting {
                 self.events.answered(sent_at);
                 Ok((answer, sent_at))
             }
-            Err(_) if deadline < patience => Err(Failure {
-                applied: Applied::OnItsWay,
-                ..unknown(sent_at)
-            }),
+            Err(_) if deadline < patience => Err(Failure::silent(Applied::OnItsWay)),
             Err(_) => {
                 attempt.flight = None;
                 connection.close();
@@ -288,9 +285,7 @@ impl Store for Voting {
         match self.ask(command, deadline, attempt).await {
             Ok((Answer::Renewed(extended), sent_at)) => {
                 let answer = |extended| match extended {
-                    true => Renewed::Extended {
-                        sent_at: sent_at.into(),
-                    },
+                    true => Renewed::extended(sent_at),
                     false => Renewed::Gone,
                 };
                 extended.into_iter().map(answer).map(Ok).collect()

@@ -86,12 +86,8 @@ impl Store for Sessions {
         };
         let (answer, sent_at, session) = self.keeper.ask(what, deadline, flight).await?;
         Ok(match answer {
-            Answer::Granted(token) => Take::Granted(Granted {
-                token,
-                sent_at,
-                record: session,
-            }),
-            Answer::Behind(name) => Take::Behind(Behind { name, watch: () }),
+            Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, session)),
+            Answer::Behind(name) => Take::Behind(Behind::new(name, ())),
             Answer::Remembered => Take::Done,
             _ => Take::Busy,
         })
@@ -108,9 +104,7 @@ impl Store for Sessions {
             let what = What::IsHeld(Arc::clone(&request.key), request.owner);
             let answer = self.keeper.ask(what, deadline, flight).await;
             renewed.push(answer.map(|(answer, sent_at, _)| match answer {
-                Answer::Done(true) => Renewed::Extended {
-                    sent_at: sent_at.into(),
-                },
+                Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
             }));
         }
