@@ -126,7 +126,8 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
         format!(
             "`{name}` is not async: make it an `async fn`; if it is one, an attribute above, such \
              as `#[tokio::main]`, has taken the `async` away: put `#[distributed_lock]` above that \
-             one"
+             one; code that must not be async calls an `async fn` by `Handle::block_on`, in \
+             `tokio::task::spawn_blocking`"
         )
     };
     let fn_token = &signature.fn_token;

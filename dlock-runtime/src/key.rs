@@ -222,6 +222,27 @@ pub struct KeyTemplate {
     key: String,
 }
 
+/// A value in a template: `Display`, with an error of its own when that is missing.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a key: it does not implement `Display`",
+    label = "it holds a `{Self}`",
+    note = "a key has its values as `Display` shows them: name what can be shown, such as \
+            `<order.id>`, or implement `Display`; of an `Option`, say what stands for `None`, \
+            such as `<size.unwrap_or(0)>`"
+)]
+pub trait KeyPart {
+    /// What shows it.
+    fn shown(&self) -> impl fmt::Display;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display + ?Sized> KeyPart for T {
+    fn shown(&self) -> impl fmt::Display {
+        self
+    }
+}
+
 impl KeyTemplate {
     /// Starts a key with the literal text in front of its first value.
     #[must_use]
@@ -234,12 +255,7 @@ impl KeyTemplate {
     /// Adds a value and the literal text behind it, up to the next value.
     /// `last` says that no other value follows.
     #[must_use]
-    pub fn value(
-        mut self,
-        value: &(impl fmt::Display + ?Sized),
-        literal: &str,
-        last: bool,
-    ) -> Self {
+    pub fn value(mut self, value: &(impl KeyPart + ?Sized), literal: &str, last: bool) -> Self {
         let stop = literal.chars().next();
         // A `Display` that fails leaves what it wrote so far, as `to_string`
         // would panic; a panic is not ours to add.
@@ -248,7 +264,8 @@ impl KeyTemplate {
                 key: &mut self.key,
                 stop
             },
-            "{value}"
+            "{}",
+            value.shown()
         );
         match stop {
             None if last => {}

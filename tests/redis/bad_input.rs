@@ -11,40 +11,57 @@ use crate::support::secure::misconfigured;
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Each mistake, and all that is said of it behind the name of the setting.
 #[tokio::test]
-async fn a_wrong_url_names_the_setting() {
-    for url in [
-        "",
-        "localhost",
-        "127.0.0.1:6379",
-        "redis:",
-        "redis://",
-        "redis:///0",
-        "redis://host:port/",
-        "redis://host:99999/",
-        "redis://host/zero",
-        "redis://host/-1",
-        "redis://host?ttl=3",
-        "memory:x",
-        "memory://host",
-        "://",
-        ":",
-        "redis//host",
+async fn a_wrong_url_is_told_what_to_write() {
+    const NO_URL: &str = "not a URL; write for example redis://127.0.0.1:6379 or memory:";
+    const INVALID: &str = "invalid Redis URL: not a URL; write for example redis://127.0.0.1:6379";
+    const NO_HOST: &str =
+        "invalid Redis URL: a host is missing; write for example redis://127.0.0.1:6379";
+    const PORT: &str = "invalid Redis URL: behind the colon of host 1 comes a port, a number from \
+                        1 to 65535; write for example redis://127.0.0.1:6379";
+    const DATABASE: &str = "invalid Redis URL: behind the host comes the number of a database, as \
+                            in redis://127.0.0.1/0";
+    const SEVERAL: &str = "invalid Redis URL: it names several servers, and redis:// is for one; \
+                           write redis+cluster:// for the nodes of a cluster, redis+sentinel:// \
+                           for sentinels, or redis+redlock:// for servers that know nothing of \
+                           each other";
+    const MEMORY: &str = "`memory:` takes nothing behind the colon";
+    const KNOWN: &str = "dlock knows memory:, etcd://, etcds://, redis://, rediss://, \
+                         redis+sentinel://, rediss+sentinel://, redis+redlock://, \
+                         rediss+redlock://, redis+cluster://, rediss+cluster://, memcached://, \
+                         mysql://, postgres://, postgresql://, sqlite://, zookeeper://, \
+                         zookeeper+tls://";
+    let no_scheme = format!("it has no scheme; did you mean redis://127.0.0.1:6379? {KNOWN}");
+    let unknown = format!("its scheme is unknown; {KNOWN}");
+    for (url, says) in [
+        ("", NO_URL),
+        ("localhost", NO_URL),
+        ("redis//host", NO_URL),
+        ("127.0.0.1:6379", &no_scheme),
+        ("reddis://host", &unknown),
+        ("http://host", &unknown),
+        ("REDIS+foo://host", &unknown),
+        ("postgresql+x://host", &unknown),
+        ("://", &unknown),
+        (":", &unknown),
+        ("redis:", INVALID),
+        ("redis://", NO_HOST),
+        ("redis:///0", NO_HOST),
+        ("redis://host:port/", PORT),
+        ("redis://host:99999/", PORT),
+        ("redis://host/zero", DATABASE),
+        ("redis://host/-1", DATABASE),
+        ("redis://one,two", SEVERAL),
+        ("memory:x", MEMORY),
+        ("memory://host", MEMORY),
     ] {
-        misconfigured(url, &["store URL"]).await;
+        let error = misconfigured(url, &["store URL"]).await;
+        let message = format!("dlock configuration, store URL: {says}");
+        assert_eq!(error.to_string(), message, "{url}");
     }
-}
-
-#[tokio::test]
-async fn an_unknown_scheme_lists_the_known_ones() {
-    for url in [
-        "reddis://host",
-        "http://host",
-        "REDIS+foo://host",
-        "postgresql+x://host",
-    ] {
-        misconfigured(url, &["store URL", "redis://", "memory:"]).await;
-    }
+    let unknown = ["invalid Redis URL: it has an unknown parameter; there are "];
+    misconfigured("redis://host?ttl=3", &unknown).await;
 }
 
 #[cfg(not(feature = "tls"))]

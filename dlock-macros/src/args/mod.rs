@@ -5,6 +5,7 @@ mod syntax;
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens as _;
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::{Expr, Lit, LitStr, Path, Token, UnOp};
@@ -67,7 +68,7 @@ impl<'a> Draft<'a> {
             "max_hold" => options.max_hold = Some(duration(argument)?),
             "min_hold" => options.min_hold = Some(duration(argument)?),
             "once" => options.once = Some(duration(argument)?),
-            "on_error" => self.on_error = Some(argument.value("|error| …")?.clone()),
+            "on_error" => self.on_error = Some(on_error(argument)?),
             "on_lost" => {
                 let choices = [("cancel", "Cancel"), ("continue", "Continue")];
                 options.on_lost = Some(choice(argument, choices)?);
@@ -117,6 +118,27 @@ impl<'a> Draft<'a> {
             krate,
         })
     }
+}
+
+/// What is called with the error. A value in its place is a slip, of which the compiler would
+/// only say that it is no closure.
+fn on_error(argument: &Argument) -> syn::Result<Expr> {
+    let value = argument.value("|error| …")?;
+    let is = |path: &Expr, names: &[&str]| matches!(path, Expr::Path(path) if names.iter().any(|name| path.path.is_ident(name)));
+    let is_value = match ungrouped(value) {
+        Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) => true,
+        Expr::Call(call) => is(&call.func, &["Ok", "Err", "Some"]),
+        value => is(value, &["None"]),
+    };
+    if is_value {
+        let shown = crate::source::text(value.to_token_stream());
+        let message = format!(
+            "`on_error` is called with the error, and makes the return value: write \
+             `on_error = |_| {shown}`"
+        );
+        return Err(syn::Error::new_spanned(value, message));
+    }
+    Ok(value.clone())
 }
 
 impl Draft<'_> {

@@ -104,6 +104,16 @@ impl Form {
                 return Err(self.invalid(format!("a host is missing; write for example {example}")));
             }
             let host = Address::parse(host, self.port).ok_or_else(|| {
+                // Not shown: it may be a password whose host is missing.
+                if let Some((name, _)) = host.rsplit_once(':')
+                    && Address::parse(name, self.port).is_some()
+                {
+                    return self.invalid(format!(
+                        "behind the colon of host {} comes a port, a number from 1 to 65535; write \
+                         for example {example}",
+                        hosts.len() + 1
+                    ));
+                }
                 self.invalid(format!(
                     "a host in it is not of the form host[:port]; write for example {example}, and \
                      in a user or password, percent-encode characters such as / # ? @ and :"
@@ -334,7 +344,15 @@ mod tests {
             ("store://:hunter2@a,b,/c", "a host is missing"),
             ("store://:hunter2@a,b,a", "names a:5 twice"),
             ("store://:hunter2@a,A:5", "names A:5 twice"),
-            ("store://:hunter2@a:b", "host[:port]"),
+            (
+                "store://:hunter2@a:b",
+                "behind the colon of host 1 comes a port, a number from 1 to 65535; write for \
+                 example store://a,b/c",
+            ),
+            ("store://a,b:hunter2,c", "of host 2 comes a port"),
+            ("store://a:0", "of host 1 comes a port"),
+            ("store://a:65536", "of host 1 comes a port"),
+            ("store://[::1]:x", "of host 1 comes a port"),
             ("store://:hunter2@a b", "host[:port]"),
             ("store://:hunter2/x@a", "percent-encode"),
             ("store://user:22/hunter2@a", "percent-encode"),

@@ -55,8 +55,9 @@ impl Config {
                 Ok(Self::new(settings, Locator::At(host.clone())))
             }
             _ => Err(url.invalid(
-                "it names several servers; write redis+redlock://, redis+cluster:// or \
-                 redis+sentinel:// for what they are to each other",
+                "it names several servers, and redis:// is for one; write redis+cluster:// for the \
+                 nodes of a cluster, redis+sentinel:// for sentinels, or redis+redlock:// for \
+                 servers that know nothing of each other",
             )),
         }
     }
@@ -135,7 +136,10 @@ mod tests {
                 "redis://:hunter2@host/99999999999999999999",
                 "number of a database",
             ),
-            ("redis://:hunter2@one,two", "several servers"),
+            (
+                "redis://:hunter2@one,two",
+                "several servers, and redis:// is for one",
+            ),
             (
                 "redis://host?hunter2",
                 "there are `layout`, `recipe`, `fair_wait`, and with rediss:// `ca`, `cert`, `key`",
