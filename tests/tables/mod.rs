@@ -14,6 +14,7 @@ pub(crate) mod clocks;
 pub(crate) mod faults;
 pub(crate) mod foreign;
 pub(crate) mod late;
+pub(crate) mod people;
 pub(crate) mod permits;
 pub(crate) mod places;
 pub(crate) mod together;
@@ -109,6 +110,9 @@ macro_rules! tables {
                 what_is_not_ours_is_told_and_gives_no_token_twice
                 a_token_without_room_spoils_no_other_lock
                 a_floor_without_room_is_named
+            }
+            people {
+                who_holds_it_and_who_waits_is_read_by_sql
             }
             permits {
                 who_goes_past_permits_leaves_them_their_places
