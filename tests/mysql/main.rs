@@ -15,6 +15,7 @@ mod support;
 mod tables;
 
 mod kind;
+mod label;
 
 use std::time::Duration;
 

@@ -72,7 +72,7 @@ fn is_written(byte: u8) -> bool {
 }
 
 /// A name that nobody here has chosen, as near as it can be written.
-fn written(name: &str) -> String {
+pub(crate) fn written(name: &str) -> String {
     let letters = name.chars().take(LONGEST_NAME).map(|letter| match letter {
         letter if letter.is_ascii() && is_written(letter as u8) => letter,
         _ => '-',

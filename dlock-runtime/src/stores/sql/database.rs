@@ -63,6 +63,12 @@ pub trait Database: Clone + Send + Sync + 'static {
         options
     }
 
+    /// What each statement begins with, where a connection cannot bear a name.
+    fn mark(label: &str) -> String {
+        let _ = label;
+        String::new()
+    }
+
     /// Writes text as a literal.
     fn literal(out: &mut String, text: &str);
 

@@ -116,12 +116,13 @@ pub(super) struct Scripts {
 }
 
 impl Scripts {
-    /// For a backend that calls itself `process`; a statement takes no longer than
-    /// `timeout`.
-    pub(super) fn new<D: Database>(process: Owner, timeout: Duration) -> Self {
+    /// For a backend that calls itself `process`, and its service `label`; a statement
+    /// takes no longer than `timeout`.
+    pub(super) fn new<D: Database>(process: Owner, label: Option<&str>, timeout: Duration) -> Self {
         let common = read(include_str!("protocol.sql"));
         let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
         let mut own_name = String::new();
+        let mark = label.map(D::mark).unwrap_or_default();
         D::literal(&mut own_name, &process.to_string());
         let compile = |source: &str| {
             let mut text = expand(source, &sources);
@@ -149,7 +150,9 @@ impl Scripts {
             // Without what is empty, as a word may be.
             let statements = text.split(';').map(str::trim);
             let statements = statements.filter(|statement| !statement.is_empty());
-            statements.fold(String::new(), |text, statement| text + statement + ";\n")
+            statements.fold(String::new(), |text, statement| {
+                text + &mark + statement + ";\n"
+            })
         };
         Self {
             compiled: sources
@@ -295,7 +298,7 @@ mod tests {
 
     /// What a name or a value stands for is there, in every statement.
     fn are_complete<D: Database>() {
-        let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
+        let scripts = Scripts::new::<D>(Owner::unique(), Some("orders"), Duration::from_secs(5));
         for mode in [Mode::Read, Mode::Write, Mode::Permits(7)] {
             let args = |key| Args {
                 queue: "wait_alive",
@@ -330,7 +333,7 @@ mod tests {
 
     /// The clock of this machine is not that of the others.
     fn have_no_time_of_ours<D: Database>() {
-        let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
+        let scripts = Scripts::new::<D>(Owner::unique(), Some("orders"), Duration::from_secs(5));
         let args = Args {
             queue: "wait_alive",
             ..Args::of_key("key")

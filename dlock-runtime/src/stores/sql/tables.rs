@@ -68,7 +68,7 @@ impl<D: Database> Tables<D> {
         Self {
             durability: Durability::unknown(D::DURABLE_WITH),
             connections: Connections::new(&config, endpoint.clone()),
-            scripts: Scripts::new::<D>(process, request_timeout),
+            scripts: Scripts::new::<D>(process, context.label.as_deref(), request_timeout),
             batches: Batches::new::<D>(&config),
             config,
             endpoint,

@@ -17,6 +17,7 @@ use super::database::{Database, Location, Meaning, Pace, by_driver};
 use super::server::{self, Server};
 use super::tables::Notifies;
 use crate::backend::Protocol;
+use crate::backend::origin::written;
 
 /// Locks in a database of MySQL 8.0 or MariaDB 10.5, or later.
 ///
@@ -63,6 +64,12 @@ impl Database for MySqlDatabase {
 
     fn prepare(options: MySqlConnectOptions) -> MySqlConnectOptions {
         options.statement_cache_capacity(0)
+    }
+
+    /// Its driver gives connections no name. So the list of those that are busy shows it, the
+    /// log of slow statements, and who waits for a row.
+    fn mark(label: &str) -> String {
+        format!("/* {} */ ", written(label))
     }
 
     /// Whether a backslash escapes depends on the session's settings.
