@@ -1,7 +1,7 @@
 //! Tokens are strict where the server keeps what it confirms, and are not said
 //! to be so elsewhere.
 
-use dlock::backend::TokenTier;
+use dlock::backend::{Level, TokenTier};
 use dlock::{Config, LockError, LockManager};
 use dlock_conformance::{Store as _, connect, process};
 
@@ -58,6 +58,55 @@ pub(crate) async fn tokens_are_worth_what_the_server_keeps<D: Database>() {
         D::set(&server, name, strict).await;
     }
     until("it is had again", had, |&had| had).await;
+}
+
+/// What `examine` says of this: how it is, and what to do.
+pub(crate) async fn found(config: Config, check: &str) -> (Level, String) {
+    let manager = connect(config.fenced(false)).await;
+    let found = manager.examine().await;
+    let mut found = found.iter().filter(|one| one.check == check);
+    let one = found.next().expect("it was looked at");
+    assert_eq!(found.next(), None);
+    (one.level, one.message.clone())
+}
+
+/// Also where nothing has become worse since the manager connected.
+pub(crate) async fn what_a_crash_may_undo_is_found<D: Database>() {
+    let server = Server::<D>::start(D::WITH_A_LOG).await;
+    assert_eq!(found(config(&server), "persistence").await.0, Level::Ok);
+    for &(name, lazy, strict) in D::DURABLE_BY {
+        D::set(&server, name, lazy).await;
+        let (level, message) = found(config(&server), "persistence").await;
+        assert_eq!(level, Level::Warn, "{name} is {lazy}: {message}");
+        assert!(message.contains(&format!("`{name}`")), "{message}");
+        D::set(&server, name, strict).await;
+        assert_eq!(
+            found(config(&server), "persistence").await.0,
+            Level::Ok,
+            "{name} is {strict}"
+        );
+    }
+    let alter = format!("ALTER TABLE dlock_meta {}", D::LOSES_ROWS);
+    server.run(D::OWN, &alter).await;
+    let (level, message) = found(config(&server), "persistence").await;
+    assert_eq!(level, Level::Warn, "{alter}: {message}");
+    assert!(message.contains("dlock's tables"), "{message}");
+}
+
+/// Locks belong where the writes go.
+pub(crate) async fn a_server_that_takes_no_writes_is_found<D: Database>() {
+    let server = Server::<D>::start(D::WITH_A_LOG).await;
+    let (level, _) = found(config(&server), "writes").await;
+    assert_eq!(level, Level::Ok);
+    let (name, value) = D::READ_ONLY;
+    D::set(&server, name, value).await;
+    let url = server.url(D::OWN, server.port());
+    let config = Config::from_url(&url).expect("a valid URL");
+    let (level, message) = found(config, "writes").await;
+    assert_eq!(level, Level::Warn, "{message}");
+    for says in ["read-only", "name the primary"] {
+        assert!(message.contains(says), "{message}");
+    }
 }
 
 /// What a crash may empty, or does not keep a row for one alone. Whose tables were

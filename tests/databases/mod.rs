@@ -41,6 +41,8 @@ pub(crate) trait Database: Kind {
     const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)];
     /// Each session follows at once.
     const IS_SET_AT_ONCE: bool;
+    /// What keeps it from taking writes.
+    const READ_ONLY: (&'static str, &'static str);
     /// How a table is kept that a crash may empty, and one that it may not.
     const LOSES_ROWS: &'static str;
     const KEEPS_ROWS: &'static str;
@@ -225,6 +227,8 @@ macro_rules! databases {
             durability {
                 tokens_are_worth_what_the_server_keeps
                 tables_that_may_lose_rows_make_no_strict_tokens
+                what_a_crash_may_undo_is_found
+                a_server_that_takes_no_writes_is_found
             }
             limits {
                 nobody_waits_for_a_row_after_the_request_timeout

@@ -48,6 +48,7 @@ impl Database for MariaDb {
         ("sync_binlog", "100", "1"),
     ];
     const IS_SET_AT_ONCE: bool = true;
+    const READ_ONLY: (&'static str, &'static str) = ("read_only", "1");
     const LOSES_ROWS: &'static str = "ENGINE = Aria";
     const KEEPS_ROWS: &'static str = "ENGINE = InnoDB";
     const WAITING: &'static str = "SELECT COUNT(*) FROM information_schema.processlist

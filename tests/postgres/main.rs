@@ -49,6 +49,7 @@ impl Database for PostgreSql {
     const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)] =
         &[("fsync", "off", "on"), ("full_page_writes", "off", "on")];
     const IS_SET_AT_ONCE: bool = false;
+    const READ_ONLY: (&'static str, &'static str) = ("default_transaction_read_only", "on");
     const LOSES_ROWS: &'static str = "SET UNLOGGED";
     const KEEPS_ROWS: &'static str = "SET LOGGED";
     const WAITING: &'static str = "SELECT COUNT(*) FROM pg_stat_activity

@@ -1,10 +1,14 @@
 //! What is wrong with a database, and not told by others as PostgreSQL does.
 
-use dlock::LockError;
+use dlock::backend::Level;
+use dlock::{Config, LockError};
 
-use crate::PostgreSql;
+use crate::databases::durability::found;
 use crate::databases::refusals::{connect, fresh};
+use crate::databases::server::DURABLE;
+use crate::kind::give_to_its_user;
 use crate::support::wait::{HANG, within};
+use crate::{PostgreSql, Server};
 
 /// A standby is like that, and so may a server with a full disk be.
 #[tokio::test]
@@ -23,4 +27,23 @@ async fn a_database_that_is_read_only_is_unavailable() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("read-only"), "{error}");
     drop(manager);
+}
+
+/// One of a server that is made of what this one has kept.
+#[tokio::test]
+async fn a_standby_is_found() {
+    let mut server = Server::start(DURABLE).await;
+    let url = server.url("postgres", server.port());
+    connect(&format!("{url}?create_tables=true"))
+        .await
+        .map(drop)
+        .expect("the tables");
+    let signal = server.dir().join("data/standby.signal");
+    std::fs::write(&signal, "").expect("a file");
+    give_to_its_user(&[&signal]);
+    server.restart().await;
+    let config = Config::from_url(&url).expect("a valid URL");
+    let (level, message) = found(config, "writes").await;
+    assert_eq!(level, Level::Warn, "{message}");
+    assert!(message.contains("standby"), "{message}");
 }

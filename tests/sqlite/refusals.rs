@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock::backend::Level;
 use dlock::backend::sqlite::Sqlite;
 use dlock::backend::sqlx::sqlite::SqliteConnectOptions;
 use dlock::backend::sqlx::{self, SqlitePool};
@@ -65,6 +66,16 @@ async fn tables_of_the_version_before_are_upgraded() {
         "{holder:?}"
     );
     guard.release().await.expect("the release");
+}
+
+/// dlock sets what it needs.
+#[tokio::test]
+async fn a_look_at_a_file_finds_nothing_to_do() {
+    let store = SqliteStore::start().await;
+    let found = connect(store.config()).await.examine().await;
+    let checks: Vec<_> = found.iter().map(|one| one.check).collect();
+    assert_eq!(checks, ["version", "writes", "persistence"]);
+    assert!(found.iter().all(|one| one.level == Level::Ok), "{found:?}");
 }
 
 #[tokio::test]

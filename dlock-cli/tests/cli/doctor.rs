@@ -3,6 +3,7 @@
 use std::process::Output;
 use std::time::Duration;
 
+use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
 use crate::support::machine::Machine;
@@ -98,6 +99,24 @@ async fn a_server_that_drops_locks() {
 async fn a_server_that_forgets() {
     let output = doctor(&redis().await.url()).await;
     warns_of(&output, "persistence", "set `appendonly yes`");
+}
+
+/// The servers that the tests share wait for no disk.
+#[tokio::test]
+async fn a_database_that_may_lose_what_it_has_confirmed() {
+    let server = Server::<PostgreSql>::shared().await;
+    let url = server.url(&server.database().await, server.port());
+    let output = doctor(&format!("{url}?create_tables=true")).await;
+    warns_of(&output, "persistence", "set `fsync`");
+    assert!(checks(&output, "ok").contains(&"writes".to_owned()));
+    let server = Server::<MariaDb>::shared().await;
+    let url = server.url(&server.database().await, server.port());
+    let output = doctor(&format!("{url}?create_tables=true")).await;
+    warns_of(
+        &output,
+        "persistence",
+        "set `innodb_flush_log_at_trx_commit`",
+    );
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ pub(super) struct Durability {
     tier: FoundTier,
     /// Of the tables. They are looked at when connecting.
     tables: AtomicBool,
+    /// It was told that they are not strict, and they were not since.
+    warned: AtomicBool,
     looked: Mutex<Instant>,
     /// What to set.
     with: &'static str,
@@ -43,6 +45,7 @@ impl Durability {
         Self {
             tier: FoundTier::unknown(),
             tables: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             looked: Mutex::new(Instant::now()),
             with,
         }
@@ -87,14 +90,23 @@ impl Durability {
             true => TokenTier::Strict,
             false => TokenTier::BestEffort,
         };
-        if tier != TokenTier::Strict && self.tier.get() == TokenTier::Strict {
-            tracing::warn!(
-                target: "dlock::store",
-                "{endpoint}: a crash of its machine may take fencing tokens back from now on; \
-                 set {}",
-                self.with
-            );
-        }
         self.tier.set(tier);
+        let is_risky = tier != TokenTier::Strict;
+        if self.warned.swap(is_risky, Ordering::Relaxed) < is_risky
+            && let Some(risk) = self.risk(endpoint)
+        {
+            tracing::warn!(target: "dlock::store", "{risk}");
+        }
+    }
+
+    /// What a crash may undo, and what to do about it.
+    pub(super) fn risk(&self, endpoint: &Endpoint) -> Option<String> {
+        let with = self.with;
+        (self.tier.get() != TokenTier::Strict).then(|| {
+            format!(
+                "{endpoint}: a crash of its machine may end leases and take fencing tokens back; \
+                 set {with}"
+            )
+        })
     }
 }

@@ -402,8 +402,9 @@ SELECT name, ticket, owner, mode, process FROM dlock_queue WHERE 1 = 0;
 SELECT process, alive_until FROM dlock_process WHERE 1 = 0;
 SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 
---- version
-SELECT {version_of_server}
+--- server
+-- For people. Of one that takes no writes, a connection alone does not tell.
+SELECT {version_of_server}, {read_only}
 
 --- inspect
 -- Who holds a lock.

@@ -16,6 +16,7 @@
 //! | `durable` | 1 if what such a transaction commits outlives a crash of the server's machine, as far as the server's settings tell, else 0 |
 //! | `durable_tables` | the same of the tables that the tokens are in |
 //! | `version_of_server` | as text |
+//! | `read_only` | what keeps it from taking writes, for messages; empty if nothing does |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
 //! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
 //! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns; or a 2 for one that has been done |
@@ -121,8 +122,8 @@ impl Scripts {
     pub(super) fn new<D: Database>(process: Owner, label: Option<&str>, timeout: Duration) -> Self {
         let common = read(include_str!("protocol.sql"));
         let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
-        let mut own_name = String::new();
         let mark = label.map(D::mark).unwrap_or_default();
+        let mut own_name = String::new();
         D::literal(&mut own_name, &process.to_string());
         let compile = |source: &str| {
             let mut text = expand(source, &sources);

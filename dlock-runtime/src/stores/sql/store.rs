@@ -112,13 +112,37 @@ impl<D: Notifies> Store for SqlStore<D> {
 
     async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
         let tables = &self.tables;
-        let asked = tables.run("version", Args::default(), 1, deadline).await;
-        let rows = asked.map(|answer| answer.rows).unwrap_or_default();
-        let version = rows.first().map(|row| {
-            let version = format!("{}: version {}", tables.endpoint, Shown(row.text(0)));
-            Finding::new(Level::Ok, "version", version)
-        });
-        version.into_iter().collect()
+        let endpoint = &tables.endpoint;
+        let mut found = Vec::new();
+        let asked = tables.run("server", Args::default(), 2, deadline).await;
+        if let Some(row) = asked.ok().as_ref().and_then(|answer| answer.rows.first()) {
+            let version = format!("{endpoint}: version {}", Shown(row.text(0)));
+            found.push(Finding::new(Level::Ok, "version", version));
+            found.push(match row.text(1) {
+                "" => Finding::new(Level::Ok, "writes", format!("{endpoint}: takes writes")),
+                why => Finding::new(
+                    Level::Warn,
+                    "writes",
+                    format!(
+                        "{endpoint}: {why}, and locks are where the writes go; name the primary"
+                    ),
+                ),
+            });
+        }
+        let check = tables.run("check", Args::default(), durability::COLUMNS, deadline);
+        if let Ok(answer) = check.await
+            && tables.durability.read(&answer.rows, endpoint).is_ok()
+        {
+            found.push(match tables.durability.risk(endpoint) {
+                None => Finding::new(
+                    Level::Ok,
+                    "persistence",
+                    format!("{endpoint}: keeps what it has confirmed"),
+                ),
+                Some(risk) => Finding::new(Level::Warn, "persistence", risk),
+            });
+        }
+        found
     }
 
     async fn settle(&self) {

@@ -21,6 +21,10 @@ SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_
 --- version_of_server
 VERSION()
 
+--- read_only
+-- A number, or in later versions a word. Some users may write all the same.
+CASE WHEN CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF') THEN '' ELSE 'it is read-only' END
+
 --- durable
 -- 3 is MariaDB's, and does more than 1. With a binary log, a commit is as durable
 -- as its entry there, and one that lacks it is undone after a crash:

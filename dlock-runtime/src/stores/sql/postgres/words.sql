@@ -25,6 +25,10 @@ SELECT set_config('synchronous_commit', 'on', true), 0, 0
 --- version_of_server
 current_setting('server_version')
 
+--- read_only
+CASE WHEN pg_is_in_recovery() THEN 'it is a standby'
+    WHEN current_setting('transaction_read_only') = 'on' THEN 'it is read-only' ELSE '' END
+
 --- durable
 -- A page that was half written is mended from the log, or found by its checksum:
 -- https://www.postgresql.org/docs/current/wal-reliability.html

@@ -15,6 +15,9 @@ PRAGMA synchronous = EXTRA; BEGIN IMMEDIATE
 --- version_of_server
 sqlite_version()
 
+--- read_only
+CASE (SELECT query_only FROM pragma_query_only) WHEN 0 THEN '' ELSE 'it is read-only' END
+
 --- durable
 1
 
