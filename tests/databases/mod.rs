@@ -238,6 +238,7 @@ macro_rules! databases {
                 other_tables_are_told
                 tables_of_the_version_before_are_upgraded
                 the_tables_of_the_page_are_enough
+                the_sql_of_the_message_makes_the_tables
                 a_user_without_rights_is_told_what_to_grant
                 a_wrong_address_or_name_is_told_without_the_password
                 a_pool_is_not_used_up

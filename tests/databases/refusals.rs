@@ -41,7 +41,7 @@ fn is_config(error: &LockError, says: &[&str]) {
 pub(crate) async fn missing_tables_are_told_and_made_on_request<D: Database>() {
     let (_server, database, url) = fresh::<D>().await;
     let error = refused(&url).await;
-    let says = [&*database, "docs/stores/sql.md", "?create_tables=true"];
+    let says = [&*database, "CREATE TABLE", "?create_tables=true"];
     is_config(&error, &says);
     // Several at once, as when a service is deployed.
     let create = format!("{url}?create_tables=true");
@@ -67,6 +67,28 @@ pub(crate) async fn other_tables_are_told<D: Database>() {
         server.run(&database, change).await;
         is_config(&refused(&url).await, says);
     }
+}
+
+/// Whoever reads the log needs nothing else.
+pub(crate) async fn the_sql_of_the_message_makes_the_tables<D: Database>() {
+    let store = DatabaseStore::<D>::start().await;
+    let url = store.url().replace("?create_tables=true", "");
+    let message = refused(&url).await.to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    let sql = message.find("CREATE TABLE").map(|at| &message[at..]);
+    for statement in sql.expect(&message).split_terminator(';') {
+        store.execute(statement).await;
+    }
+    serve(&store).await;
+    // The other messages say what to run as well.
+    store.execute("DELETE FROM dlock_meta").await;
+    let message = refused(&url).await.to_string();
+    let insert = message
+        .find("INSERT INTO dlock_meta")
+        .map(|at| &message[at..]);
+    let insert = insert.and_then(|rest| rest.split(';').next());
+    store.execute(insert.expect(&message)).await;
+    connect(&url).await.map(drop).expect("the tables");
 }
 
 /// And processes of that version go on with them.

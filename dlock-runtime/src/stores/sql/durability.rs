@@ -71,12 +71,16 @@ impl Durability {
             Err(BackendError::new(BackendErrorKind::Config, what))
         };
         let Some(row) = rows.first() else {
-            return wrong("empty; run the INSERT of docs/stores/sql.md".to_owned());
+            return wrong(format!(
+                "empty; if no token was ever given out, run: INSERT INTO dlock_meta (version, \
+                 floor, cleaned_at) VALUES ({VERSION}, 64, 0); else with the highest in place of 64"
+            ));
         };
         let version = row.int(0);
         if version != VERSION {
             return wrong(format!(
-                "of version {version}, and this dlock needs {VERSION}; see docs/stores/sql.md"
+                "of version {version}, and this dlock needs {VERSION}; use the dlock that made \
+                 it, or a database or schema of its own for this one"
             ));
         }
         self.tables.store(row.int(4) == 1, Ordering::Release);

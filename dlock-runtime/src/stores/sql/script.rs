@@ -164,6 +164,20 @@ impl Scripts {
         }
     }
 
+    /// What makes the tables, on one line, for messages.
+    pub(super) fn tables<D: Database>() -> String {
+        let common = read(include_str!("protocol.sql"));
+        let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
+        let text = expand("{schema}", &sources);
+        let statements = text.split(';').map(|statement| {
+            let words: Vec<_> = statement.split_whitespace().collect();
+            words.join(" ")
+        });
+        let statements: Vec<_> = statements.filter(|one| !one.is_empty()).collect();
+        let line = statements.join("; ").replace("( ", "(");
+        line.replace(" )", ")").replace(" ,", ",") + ";"
+    }
+
     /// One row for each lease that was extended: its owner.
     pub(super) fn renew(&self, leases: &[&Request]) -> String {
         let mut text = self.fill("begin_lease", &[Args::default()]);

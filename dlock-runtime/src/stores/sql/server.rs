@@ -107,8 +107,8 @@ impl<D: Server> Sql<D> {
     }
 
     /// Makes the tables if they are not there, when connecting. Off by default:
-    /// a service has no right to do that as a rule, and `docs/stores/sql.md` has
-    /// the SQL for those who have it.
+    /// a service has no right to do that as a rule. The error that says that they are
+    /// missing has the SQL for those who have it.
     #[must_use]
     pub fn create_tables(mut self, create: bool) -> Self {
         self.engine.config.create_tables = create;

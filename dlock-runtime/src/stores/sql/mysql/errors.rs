@@ -1,24 +1,36 @@
 //! What the errors of MySQL and MariaDB mean, and what to do about them.
 
+use std::sync::LazyLock;
+
 use sqlx::mysql::MySqlDatabaseError;
 
+use super::MySqlDatabase;
 use crate::stores::sql::database::{Meaning, RetryPolicy};
 use crate::stores::sql::errors::FOREIGN_TOKEN;
+use crate::stores::sql::script::Scripts;
 
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …, on \
-                      each of the five tables of docs/stores/sql.md; to make them it needs CREATE";
+                      each of dlock_lock, dlock_reader, dlock_queue, dlock_process and \
+                      dlock_meta; to make them it needs CREATE";
 
-const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md, or add \
-                      `?create_tables=true` to the URL";
+static TABLES: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "its tables are missing: add `?create_tables=true` to the URL, or run: {}",
+        Scripts::tables::<MySqlDatabase>()
+    )
+});
 
-const UPGRADE: &str = "its tables are not those of this version of dlock. If they are those of \
-                       the version before, add `?create_tables=true` to the URL, or run: \
-                       ALTER TABLE dlock_queue MODIFY owner VARBINARY(255) NOT NULL; \
-                       ALTER TABLE dlock_reader MODIFY owner VARBINARY(255) NOT NULL, \
-                       ADD COLUMN since BIGINT NOT NULL DEFAULT 0; \
-                       ALTER TABLE dlock_lock MODIFY owner VARBINARY(255) NOT NULL, \
-                       ADD COLUMN since BIGINT NOT NULL DEFAULT 0; else \
-                       compare them with docs/stores/sql.md";
+static UPGRADE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "its tables are not those of this version of dlock. If they are those of the version \
+         before, add `?create_tables=true` to the URL, or run: ALTER TABLE dlock_queue MODIFY \
+         owner VARBINARY(255) NOT NULL; ALTER TABLE dlock_reader MODIFY owner VARBINARY(255) NOT \
+         NULL, ADD COLUMN since BIGINT NOT NULL DEFAULT 0; ALTER TABLE dlock_lock MODIFY owner \
+         VARBINARY(255) NOT NULL, ADD COLUMN since BIGINT NOT NULL DEFAULT 0; else compare them \
+         with what it makes: {}",
+        Scripts::tables::<MySqlDatabase>()
+    )
+});
 
 const READ_ONLY: &str = "it is read-only, as a replica is; name the primary in the URL";
 
@@ -30,8 +42,8 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     };
     let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(match error.number() {
-        1146 => Meaning::config(TABLES),
-        1054 | 1060 | 1136 | 1364 | 1366 | 1406 => Meaning::config(UPGRADE),
+        1146 => Meaning::config(&TABLES),
+        1054 | 1060 | 1136 | 1364 | 1366 | 1406 => Meaning::config(&UPGRADE),
         1142 | 1143 | 1370 => Meaning::denied(GRANTS),
         1044 | 1045 | 1698 => {
             Meaning::config("check the user and password in the URL, and its rights")

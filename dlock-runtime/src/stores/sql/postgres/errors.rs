@@ -1,23 +1,34 @@
 //! What PostgreSQL's errors mean, and what to do about them.
 
+use std::sync::LazyLock;
+
+use super::PostgresDatabase;
 use crate::stores::sql::database::{Meaning, RetryPolicy};
 use crate::stores::sql::errors::FOREIGN_TOKEN;
+use crate::stores::sql::script::Scripts;
 
 /// What dlock's user needs.
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_lock, \
                       dlock_reader, dlock_queue, dlock_process, dlock_meta TO …; to make the \
                       tables it needs CREATE on the schema";
 
-const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md as their owner, or \
-                      add `?create_tables=true` to the URL; if they are in another schema, put \
-                      that into the user's search_path";
+static TABLES: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "its tables are missing: add `?create_tables=true` to the URL; or, if they are in another \
+         schema, put that into the user's search_path; or run as who is to own them: {}",
+        Scripts::tables::<PostgresDatabase>()
+    )
+});
 
-const UPGRADE: &str = "its tables are not those of this version of dlock. If they are those of \
-                       the version before, add `?create_tables=true` to the URL, or run as \
-                       their owner: ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL \
-                       DEFAULT 0; ALTER TABLE dlock_lock ADD COLUMN since BIGINT NOT NULL \
-                       DEFAULT 0; else \
-                       compare them with docs/stores/sql.md";
+static UPGRADE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "its tables are not those of this version of dlock. If they are those of the version \
+         before, add `?create_tables=true` to the URL, or run as their owner: ALTER TABLE \
+         dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0; ALTER TABLE dlock_lock ADD \
+         COLUMN since BIGINT NOT NULL DEFAULT 0; else compare them with what it makes: {}",
+        Scripts::tables::<PostgresDatabase>()
+    )
+});
 
 /// https://www.postgresql.org/docs/current/errcodes-appendix.html
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
@@ -27,8 +38,8 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     };
     let code = error.code()?;
     Some(match &*code {
-        "42P01" => Meaning::config(TABLES),
-        "42701" | "42703" | "42804" | "42883" | "42P10" => Meaning::config(UPGRADE),
+        "42P01" => Meaning::config(&TABLES),
+        "42701" | "42703" | "42804" | "42883" | "42P10" => Meaning::config(&UPGRADE),
         "42501" => Meaning::denied(GRANTS),
         "28P01" | "28000" => {
             Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")

@@ -39,6 +39,6 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             "its tables are not those that this version of dlock makes; remove the tables whose \
              names begin with `dlock_` while no process uses them",
         ),
-        _ => stop("see docs/stores/sql.md"),
+        _ => stop("https://www.sqlite.org/rescode.html says what the code means"),
     })
 }
