@@ -151,6 +151,10 @@ fn as_json(lock: &LockInfo) -> Value {
             "pid": process.map(|process| process.pid),
             "label": process.map(|process| &process.label),
             "since_ms": holder.since.map(unix),
+            "since_by": holder.since.map(|_| match holder.since_by_holder {
+                true => "holder",
+                false => "store",
+            }),
             "asked_at_ms": process.map(|process| unix(process.asked_at)),
             "left_ms": holder.expires_in.map(milliseconds),
             "token": holder.token.map(u64::from),
@@ -234,8 +238,8 @@ pub(crate) fn place(process: Option<&ProcessInfo>) -> [String; 2] {
     }
 }
 
-/// For how long it has been held. By the holder's clock, and since it was asked for, where
-/// the store does not say: marked.
+/// For how long it has been held. By the holder's clock where the store's does not say it, and
+/// since it was asked for where nobody has written down when it was had: marked.
 pub(crate) fn age(holder: &HolderInfo) -> String {
     match begun(holder) {
         Some((moment, true)) => since(moment),
@@ -244,9 +248,9 @@ pub(crate) fn age(holder: &HolderInfo) -> String {
     }
 }
 
-/// Since when it has been held, and whether it is the store that says so.
+/// Since when it has been held, and whether that is by the store's clock.
 pub(crate) fn begun(holder: &HolderInfo) -> Option<(SystemTime, bool)> {
-    let held = holder.since.map(|since| (since, true));
+    let held = holder.since.map(|since| (since, !holder.since_by_holder));
     let asked = holder.process.as_ref();
     held.or_else(|| asked.map(|process| (process.asked_at, false)))
 }

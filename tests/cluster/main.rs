@@ -17,7 +17,7 @@ mod tls;
 
 use std::time::Duration;
 
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::cluster::{Cluster, Lent, MASTERS};
 use support::polls::join_all;
@@ -65,6 +65,17 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
 
     fn url(&self) -> String {
         self.cluster().url(Self::MORE)
+    }
+
+    fn shows_since(&self) -> Since {
+        match QUORUM {
+            true => Since::OfNobody,
+            false => Since::OfWritersWhoWaited,
+        }
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
     }
 
     fn proxies(&self) -> &[Proxy] {

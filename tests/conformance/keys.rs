@@ -4,10 +4,11 @@
 use std::time::{Duration, SystemTime};
 
 use dlock::backend::{Mode, ProcessInfo};
-use dlock::{LockError, LockGuard, LockManager};
+use dlock::{LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
-use super::{Store, connect, process};
+use super::{Since, Store, connect, process};
 use crate::support::locks::{held, impatient, is_busy, is_misconfigured, is_no_key, says, shown};
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -174,9 +175,6 @@ pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
             if store.shows_processes() {
                 is_shown(lock.holders[0].process.as_ref(), label);
             }
-            if let Some(since) = lock.holders[0].since {
-                is_now(since);
-            }
         }
     };
     is_held_by("holds").await;
@@ -208,6 +206,74 @@ pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
         let second = second.await.expect("no panic");
         is_held_by("second").await;
         second.release().await.expect("the release");
+    }
+}
+
+/// It is neither that of the asking nor that of the look.
+pub(crate) async fn since_when_it_is_held_is_that_of_the_grant(store: &mut dyn Store) {
+    /// Between the asking and the grant, and between the grant and the look.
+    const A_WHILE: Duration = Duration::from_millis(1_500);
+    /// Between this clock and that of a store on the same machine.
+    const APART: Duration = Duration::from_millis(500);
+    let (holder, next, looker) = (
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    );
+    let shows = store.shows_since();
+    // Granted between these two moments.
+    let is_shown = async |granted: [SystemTime; 2], mode: Mode, waited: bool| {
+        let is_known = match shows {
+            Since::OfAll | Since::OfAllByTheirClocks => true,
+            Since::OfWritersWhoWaited => waited && mode == Mode::Write,
+            Since::OfNobody => false,
+        };
+        for lock in [
+            shown(&looker, "key").await,
+            looker.list("key").await.expect("list").remove(0),
+        ] {
+            let [holder] = &lock.holders[..] else {
+                panic!("one holder, not {lock:?}")
+            };
+            let by_holder = is_known && shows == Since::OfAllByTheirClocks;
+            assert_eq!(holder.since_by_holder, by_holder, "{holder:?}");
+            assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
+            if let Some(since) = holder.since {
+                let granted = granted[0] - APART..=granted[1] + APART;
+                assert!(granted.contains(&since), "{since:?} not in {granted:?}");
+            }
+        }
+    };
+    let capabilities = looker.capabilities();
+    type Ask = fn(LockRequest) -> LockRequest;
+    let asks: [(bool, Mode, Ask); 3] = [
+        (true, Mode::Write, |request| request),
+        (capabilities.read_write, Mode::Read, LockRequest::read),
+        (capabilities.permits, Mode::Permits(2), |request| {
+            request.permits(2)
+        }),
+    ];
+    for (_, mode, ask) in asks.into_iter().filter(|(known, ..)| *known) {
+        let began = SystemTime::now();
+        let guard = held(ask(holder.lock("key"))).await;
+        is_shown([began, SystemTime::now()], mode, false).await;
+        guard.release().await.expect("the release");
+
+        let began = SystemTime::now();
+        let guard = held(holder.lock("key")).await;
+        let had = SystemTime::now();
+        let request = ask(next.lock("key"));
+        let waiting = tokio::spawn(async move { held(request).await });
+        super::queued(store, &looker, "key", 1).await;
+        sleep(A_WHILE).await;
+        is_shown([began, had], Mode::Write, false).await;
+        let given_back = SystemTime::now();
+        guard.release().await.expect("the release");
+        let guard = within(HANG, waiting).await.expect("no panic");
+        let had = SystemTime::now();
+        sleep(A_WHILE).await;
+        is_shown([given_back, had], mode, true).await;
+        guard.release().await.expect("the release");
     }
 }
 

@@ -141,6 +141,21 @@ pub trait Store {
         Duration::from_millis(900)
     }
 
+    /// Of whom it shows since when they hold the lock.
+    fn shows_since(&self) -> Since {
+        Since::OfAll
+    }
+
+    /// Of which holders it shows the token, by which they can be broken.
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfAll
+    }
+
+    /// Whether one who waits can be taken out of its queue. Asked of a store that is fair.
+    fn lets_waiters_out(&self) -> bool {
+        true
+    }
+
     /// Whether what it shows of a lock says how many wait for it. A store that has no queue
     /// does not know, and must not say that there are none.
     fn counts_waiters(&self) -> bool {
@@ -248,6 +263,30 @@ pub trait Store {
     async fn asked(&self) -> u64 {
         unreachable!("for a store that has `costs`")
     }
+}
+
+/// Of whom a store shows since when they hold the lock: of others, nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// Of every holder, by the store's clock.
+    OfAll,
+    /// Of every holder, by its own clock.
+    OfAllByTheirClocks,
+    /// Of a writer who had to wait, by the store's clock.
+    OfWritersWhoWaited,
+    /// Of nobody.
+    OfNobody,
+}
+
+/// Of which holders of a lock a store shows the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownTokens {
+    /// Of every one.
+    OfAll,
+    /// Of several, of the one who came last.
+    OfTheLast,
+    /// Of none.
+    OfNone,
 }
 
 /// How much of what a store [counts](Store::asked) its locks may cost.
@@ -360,6 +399,7 @@ macro_rules! __themes {
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
                 who_holds_and_who_waits_is_shown
+                since_when_it_is_held_is_that_of_the_grant
             }
             start settings {
                 a_configuration_out_of_its_range_is_refused

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::sqlx::{self, Pool};
-use dlock_conformance::{Store, async_trait};
+use dlock_conformance::{ShownTokens, Store, async_trait};
 
 use crate::support::locks::config;
 use crate::support::proxy::Proxy;
@@ -116,6 +116,10 @@ impl<D: Database> Store for DatabaseStore<D> {
     fn url(&self) -> String {
         let url = self.server.url(&self.database, self.proxy.port());
         format!("{url}?create_tables=true")
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfTheLast
     }
 
     fn proxies(&self) -> &[Proxy] {

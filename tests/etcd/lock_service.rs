@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dlock_conformance::{Store, async_trait, conformance};
+use dlock_conformance::{Since, Store, async_trait, conformance};
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, places};
@@ -46,6 +46,14 @@ impl Store for LockService {
 
     async fn take_away(&self, key: &str) {
         self.0.take_away(key).await;
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn lets_waiters_out(&self) -> bool {
+        false
     }
 
     fn proxies(&self) -> &[Proxy] {

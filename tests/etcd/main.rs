@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Since, Store, async_trait, conformance, contenders};
 
 use support::etcd::EtcdServer;
 use support::proxy::Proxy;
@@ -82,6 +82,10 @@ impl Store for EtcdStore {
 
     fn url(&self) -> String {
         format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
     }
 
     fn proxies(&self) -> &[Proxy] {

@@ -1,17 +1,20 @@
 //! What somebody else has put where dlock's items belong: of any size, with any flags. It
 //! is told by the name of its item, and stays as it was.
 
+use std::time::SystemTime;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use tokio::runtime::Runtime;
 
-use crate::harness::connect;
-use crate::lock_name;
+use crate::harness::{config, connect};
 use crate::property::{holds_within, is_of_others, told_of};
+use crate::support::locks;
 use crate::support::memcached::MemcachedServer;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
+use crate::{TTL, lock_name};
 
 /// By which one start of the server is told from another.
 const SERVER: &str = "dlock-server";
@@ -81,4 +84,58 @@ fn what_is_not_ours_is_told_by_its_name_and_kept() {
         (name, any::<u32>(), value()),
         async |(name, flags, value)| is_told_and_kept(&server, &name, flags, &value).await,
     );
+}
+
+/// Who holds a lock, and since when, as an operator reads it. A renewal writes the same, and
+/// so does one of a process that knows nothing of the item.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_a_lock_is_seen_by_a_get() {
+    let server = MemcachedServer::start().await;
+    let called = config(&server.url()).label("orders").ttl(TTL);
+    let manager = locks::connect(called).await;
+    let guard = locks::held(manager.lock("key")).await;
+    let get = || {
+        let name = lock_name("key");
+        let answer = server.ask(&format!("get {name}"), &["END"]);
+        let [_, value, _] = &answer[..] else {
+            panic!("an item: {answer:?}")
+        };
+        value.clone()
+    };
+    let value = get();
+    let seen = locks::shown(&manager, "key").await;
+    let process = seen.holders[0].process.as_ref().expect("a process");
+    let said = format!("@{},{},orders,", process.host, std::process::id());
+    assert!(value.contains(&said), "{value}");
+    assert_eq!(seen.holders[0].owner, value);
+    let since = seen.holders[0].since.expect("since when");
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).expect("now");
+    assert!(
+        value.ends_with(&format!(".{}", since.as_millis())),
+        "{value}"
+    );
+    let renewals = server.stat("cas_hits");
+    let renewed = async || server.stat("cas_hits");
+    until("it is renewed", renewed, |&hits| hits > renewals + 1).await;
+    assert_eq!(get(), value);
+    assert!(guard.is_held());
+    let broken = manager.break_holder("key", &value).await;
+    assert!(broken.expect("an answer").is_some());
+    let _ = guard.release().await;
+}
+
+/// The owner that a version before wrote, which says nothing of since when.
+#[tokio::test]
+async fn an_owner_without_a_time_is_shown() {
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    let owner = "0123456789abcdef.1@web-3,4711,orders,1767225600000";
+    put(&server, &lock_name("key"), 0, owner.as_bytes());
+    let seen = locks::shown(&manager, "key").await;
+    let holder = &seen.holders[0];
+    assert_eq!((&*holder.owner, holder.since), (owner, None));
+    assert!(holder.process.is_some());
+    let broken = manager.break_lock("key", None).await;
+    assert!(broken.expect("an answer").is_some());
+    assert!(manager.inspect("key").await.expect("an answer").is_none());
 }

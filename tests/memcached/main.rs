@@ -17,7 +17,7 @@ mod losses;
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::memcached::{Log, MemcachedServer, memcached_url};
 use support::proxy::Proxy;
@@ -65,6 +65,14 @@ impl Store for MemcachedStore {
 
     fn short_ttl(&self) -> Duration {
         TTL
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfAllByTheirClocks
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
     }
 
     fn counts_waiters(&self) -> bool {

@@ -22,7 +22,7 @@ mod server;
 mod tls;
 
 use dlock::Config;
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
 use support::redis::RedisServer;
@@ -43,6 +43,14 @@ impl Store for RedisStore {
 
     fn url(&self) -> String {
         self.server.url_through(self.proxy.port())
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfWritersWhoWaited
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
     }
 
     fn proxies(&self) -> &[Proxy] {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dlock_conformance::{Store, async_trait, conformance};
+use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance};
 
 use crate::Recipe;
 use crate::support::cluster::{Cluster, Lent};
@@ -34,6 +34,18 @@ impl<R: Recipe> Store for InCluster<R> {
 
     fn url(&self) -> String {
         crate::url(&self.cluster().url(""), R::NAME)
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
+    }
+
+    fn lets_waiters_out(&self) -> bool {
+        false
     }
 
     fn proxies(&self) -> &[Proxy] {

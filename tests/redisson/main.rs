@@ -17,7 +17,7 @@ mod reshard;
 use std::marker::PhantomData;
 
 use dlock::Config;
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
 use support::redis::RedisServer;
@@ -56,6 +56,18 @@ impl<R: Recipe> Store for RedissonStore<R> {
 
     fn url(&self) -> String {
         url(&self.server.url_through(self.proxy.port()), R::NAME)
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
+    }
+
+    fn lets_waiters_out(&self) -> bool {
+        false
     }
 
     fn proxies(&self) -> &[Proxy] {

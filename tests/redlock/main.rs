@@ -14,7 +14,7 @@ mod nodes;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::nodes::{Nodes, redlock_url};
 use support::polls::join_all;
@@ -41,6 +41,14 @@ impl Store for RedlockStore {
     fn url(&self) -> String {
         let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
         redlock_url(&ports)
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
     }
 
     fn proxies(&self) -> &[Proxy] {

@@ -15,7 +15,7 @@ mod tls;
 
 use std::time::Duration;
 
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
 use support::redis::RedisServer;
@@ -58,6 +58,14 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
     /// A renewal may need a second server and its answer.
     fn short_ttl(&self) -> Duration {
         Duration::from_millis(if REPLICAS > 0 { 1_800 } else { 900 })
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfWritersWhoWaited
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
     }
 
     fn proxies(&self) -> &[Proxy] {

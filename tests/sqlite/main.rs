@@ -20,7 +20,7 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use dlock::backend::sqlx::{self, ConnectOptions};
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{ShownTokens, Store, async_trait, conformance, contenders};
 
 use support::dir::TempDir;
 use support::locks::config;
@@ -86,6 +86,10 @@ impl Store for SqliteStore {
 
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfTheLast
     }
 
     /// Paused in the middle of a write, it keeps the file's lock.

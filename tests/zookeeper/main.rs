@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::zookeeper_client::Error;
-use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Since, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
 use support::zookeeper::{Setup, ZooKeeperServer, nodes};
@@ -64,6 +64,14 @@ impl Store for ZooKeeperStore {
     async fn start_alone() -> Self {
         let server = Setup::default().start().await;
         Self::at(Arc::new(server), "40s")
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn lets_waiters_out(&self) -> bool {
+        false
     }
 
     /// What a dead holder had comes free within the test.

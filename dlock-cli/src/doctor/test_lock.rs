@@ -114,7 +114,8 @@ async fn waits(manager: &LockManager, key: &str) -> Result<bool, LockError> {
 
 /// The lock went to this holder between these two moments, by our clock.
 fn clock(holder: Option<&HolderInfo>, from: SystemTime, to: SystemTime, report: &mut Report) {
-    let Some(since) = holder.and_then(|holder| holder.since) else {
+    let by_store = holder.filter(|holder| !holder.since_by_holder);
+    let Some(since) = by_store.and_then(|holder| holder.since) else {
         let unknown = "not compared: this store does not say since when a lock is held";
         return report.ok("clock", unknown.to_owned());
     };

@@ -513,9 +513,12 @@ pub struct HolderInfo {
     /// The process that has asked, if the store says so: locks that other programs hold
     /// have none.
     pub process: Option<ProcessInfo>,
-    /// Since when it holds the lock, by the store's clock, if the store knows. Else it is
-    /// not longer than since [`asked_at`](ProcessInfo::asked_at).
+    /// Since when it holds the lock, if the store knows. Else it is not longer than since
+    /// [`asked_at`](ProcessInfo::asked_at).
     pub since: Option<SystemTime>,
+    /// `since` is by the clock of the holder's host, which has written it down, and not by
+    /// the store's.
+    pub since_by_holder: bool,
     /// How long the lease lasts unless it is renewed, if the store says so.
     pub expires_in: Option<Duration>,
     /// The fencing token of its grant, if the store keeps it. That of a call which took the
@@ -531,6 +534,7 @@ impl HolderInfo {
         Self {
             process: ProcessInfo::of(&owner),
             since: None,
+            since_by_holder: false,
             owner,
             expires_in,
             token: None,
@@ -541,6 +545,16 @@ impl HolderInfo {
     #[must_use]
     pub fn since(self, since: Option<SystemTime>) -> Self {
         Self { since, ..self }
+    }
+
+    /// One that has held the lock since then, by its own clock.
+    #[must_use]
+    pub fn since_by_holder(self, since: Option<SystemTime>) -> Self {
+        Self {
+            since,
+            since_by_holder: since.is_some(),
+            ..self
+        }
     }
 
     /// One whose grant has this token.

@@ -92,13 +92,18 @@ pub(crate) struct Signature {
 
 impl Signature {
     pub(crate) fn now(origin: Origin) -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let asked_ms = since_1970.map_or(0, |time| time.as_millis());
         Self {
             origin,
-            asked_ms: u64::try_from(asked_ms).unwrap_or(u64::MAX),
+            asked_ms: unix_ms(),
         }
     }
+}
+
+/// Now, by this host's clock, in milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since_1970.map_or(0, |time| time.as_millis());
+    u64::try_from(ms).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Signature {
@@ -130,7 +135,8 @@ impl<'a> Signed<'a> {
         let mut parts = signature.split(',');
         let (host, pid, label) = (parts.next()?, parts.next()?, parts.next()?);
         let asked = parts.next()?;
-        // On etcd, one who asks again is told from itself before.
+        // On etcd, one who asks again is told from itself before; on memcached, it says since
+        // when it has the lock.
         let asked = asked.split('.').next()?.parse().ok()?;
         let is_all = parts.next().is_none() && is_name(host) && is_name(label);
         Some(Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::store::Deadline;
 use dlock_conformance::support::dir::TempDir;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance, contenders};
 use own_store::files;
 
 /// A directory of the test's own.
@@ -47,6 +47,18 @@ impl Store for OwnStore {
 
     fn config_at(url: &str) -> Config {
         Config::with_backend(own_store::directory(url))
+    }
+
+    fn shows_since(&self) -> Since {
+        Since::OfNobody
+    }
+
+    fn shows_tokens(&self) -> ShownTokens {
+        ShownTokens::OfNone
+    }
+
+    fn lets_waiters_out(&self) -> bool {
+        false
     }
 
     /// Paused in the middle of a change, it keeps the file to itself.

@@ -14,6 +14,7 @@ use percent_encoding::percent_decode;
 use super::errors::Failed;
 use super::names;
 use super::settings::Settings;
+use crate::backend::origin::unix_ms;
 use crate::backend::{BackendErrorKind, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Freed, Next};
@@ -25,6 +26,8 @@ pub(crate) struct Version {
     /// Of which start of the server, by the number in its memory.
     start: Option<u64>,
     cas: NonZeroU64,
+    /// Since when its owner has the lock, in what it holds.
+    since: Option<u64>,
 }
 
 /// A connection to one start of the server.
@@ -38,7 +41,25 @@ pub(super) struct Connection {
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) name: Vec<u8>,
-    pub(super) value: String,
+    /// What its value begins with: there may be more behind it.
+    pub(super) owner: String,
+}
+
+/// What an item becomes.
+#[derive(Clone, Copy)]
+enum Becomes<'v> {
+    Nothing,
+    /// What it was, for so many seconds.
+    Again(u64),
+    /// Another one, for so long.
+    Value(&'v str, u64),
+}
+
+/// An item of the owner's, as it is there.
+#[derive(Clone, Copy)]
+struct Found {
+    cas: NonZeroU64,
+    since: Option<u64>,
 }
 
 impl Connection {
@@ -91,8 +112,11 @@ impl Connection {
     ) -> Result<Option<Version>, Failed> {
         let seconds = format!("T{seconds}");
         let flags = ["ME", &*seconds, "c"];
-        match self.set(&lock.name, &lock.value, &flags).await? {
-            (Status::Stored, item) => Ok(Some(self.version(&item)?)),
+        // If this is granted, the lock is held from here on, and not since it was asked for.
+        let since = Some(unix_ms());
+        let value = names::held(&lock.owner, since);
+        match self.set(&lock.name, &value, &flags).await? {
+            (Status::Stored, item) => Ok(Some(self.version(&item, since)?)),
             (Status::NotStored, _) => Ok(None),
             (other, _) => Err(Failed::nonsense(&other)),
         }
@@ -106,9 +130,10 @@ impl Connection {
         seconds: u64,
         known: Option<Version>,
     ) -> Result<Option<Version>, Failed> {
-        let again = Some((lock.value.as_str(), seconds));
-        let item = self.change(&lock, known, again).await?;
-        item.map(|item| self.version(&item)).transpose()
+        let changed = self.change(&lock, known, Becomes::Again(seconds)).await?;
+        changed
+            .map(|(item, was)| self.version(&item, was.since))
+            .transpose()
     }
 
     /// Gives the lock back, if the owner has it.
@@ -117,7 +142,8 @@ impl Connection {
         lock: Owned,
         known: Option<Version>,
     ) -> Result<Freed, Failed> {
-        if self.change(&lock, known, None).await?.is_some() {
+        let deleted = self.change(&lock, known, Becomes::Nothing).await?;
+        if deleted.is_some() {
             return Ok(Freed::Released);
         }
         Ok(self.not_held(known))
@@ -130,13 +156,14 @@ impl Connection {
         known: Option<Version>,
         seconds: u64,
     ) -> Result<Freed, Failed> {
-        let value = names::mark(&lock.value);
-        let marked = self.change(&lock, known, Some((&value, seconds))).await?;
+        let owner = names::mark(&lock.owner);
+        let becomes = Becomes::Value(&owner, seconds);
+        let marked = self.change(&lock, known, becomes).await?;
         let Owned { name, .. } = lock;
         // A command before this one may have done it.
         let is_there = match marked {
             Some(_) => true,
-            None => self.ours(&Owned { name, value }, None).await?.is_some(),
+            None => self.ours(&Owned { name, owner }, None).await?.is_some(),
         };
         Ok(match is_there {
             true => Freed::Released,
@@ -151,9 +178,10 @@ impl Connection {
         let Some(value) = value.filter(|value| names::done_by(value).is_some()) else {
             return Ok(false);
         };
-        let value = String::from_utf8_lossy(&value).into_owned();
-        let mark = Owned { name, value };
-        Ok(self.change(&mark, None, None).await?.is_some())
+        let owner = String::from_utf8_lossy(&value).into_owned();
+        let mark = Owned { name, owner };
+        let deleted = self.change(&mark, None, Becomes::Nothing).await?;
+        Ok(deleted.is_some())
     }
 
     fn not_held(&self, known: Option<Version>) -> Freed {
@@ -165,21 +193,27 @@ impl Connection {
         if lost { Freed::Lost } else { Freed::NotHeld }
     }
 
-    /// Replaces the owner's item, or deletes it. `None`: there is none.
+    /// Replaces the owner's item, or deletes it, and says what it was. `None`: there is none.
     async fn change(
         &mut self,
         lock: &Owned,
         known: Option<Version>,
-        new: Option<(&str, u64)>,
-    ) -> Result<Option<MetaValue>, Failed> {
+        becomes: Becomes<'_>,
+    ) -> Result<Option<(MetaValue, Found)>, Failed> {
         // The number, if this start of the server gave it.
         let known = known.filter(|known| known.start.is_some() && known.start == self.start);
-        let mut known = known.map(|known| known.cas);
+        let mut known = known.map(|Version { cas, since, .. }| Found { cas, since });
         loop {
-            let Some(cas) = self.ours(lock, known.take()).await? else {
+            let Some(found) = self.ours(lock, known.take()).await? else {
                 return Ok(None);
             };
-            let compare = format!("C{cas}");
+            let compare = format!("C{}", found.cas);
+            let held = names::held(&lock.owner, found.since);
+            let new = match becomes {
+                Becomes::Nothing => None,
+                Becomes::Again(seconds) => Some((&*held, seconds)),
+                Becomes::Value(value, seconds) => Some((value, seconds)),
+            };
             let answer = if let Some((value, seconds)) = new {
                 let seconds = format!("T{seconds}");
                 let flags = ["MS", &*compare, &*seconds, "c"];
@@ -190,7 +224,7 @@ impl Connection {
                 status(deleted.await, Status::Deleted)
             };
             match answer {
-                Ok((Status::Stored | Status::Deleted, item)) => return Ok(Some(item)),
+                Ok((Status::Stored | Status::Deleted, item)) => return Ok(Some((item, found))),
                 Ok((Status::NotFound, _)) => return Ok(None),
                 // Somebody else's, or an extension of ours whose answer was lost.
                 Ok((Status::Exists, _)) => {}
@@ -209,20 +243,18 @@ impl Connection {
         }
     }
 
-    /// The number of the owner's item: the one that is known, or else the one
-    /// that it has.
-    async fn ours(
-        &mut self,
-        lock: &Owned,
-        known: Option<NonZeroU64>,
-    ) -> Result<Option<NonZeroU64>, Failed> {
+    /// The owner's item: the one that is known, or else the one that is there.
+    async fn ours(&mut self, lock: &Owned, known: Option<Found>) -> Result<Option<Found>, Failed> {
         if known.is_some() {
             return Ok(known);
         }
         let flags = Some(&["v", "c"][..]);
         let item = self.client.meta_get(&lock.name, false, None, flags).await?;
-        let ours = item.filter(|item| item.data.as_deref() == Some(lock.value.as_bytes()));
-        ours.map(|item| cas(&item)).transpose()
+        let ours = item.and_then(|item| {
+            let since = names::held_by(item.data.as_deref()?, &lock.owner)?;
+            Some(cas(&item).map(|cas| Found { cas, since }))
+        });
+        ours.transpose()
     }
 
     /// Those of these items that are there, with the seconds that they have left.
@@ -299,10 +331,11 @@ impl Connection {
         status(set.await, Status::Stored)
     }
 
-    fn version(&self, item: &MetaValue) -> Result<Version, Failed> {
+    fn version(&self, item: &MetaValue, since: Option<u64>) -> Result<Version, Failed> {
         Ok(Version {
             start: self.start,
             cas: cas(item)?,
+            since,
         })
     }
 }

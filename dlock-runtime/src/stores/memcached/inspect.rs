@@ -110,6 +110,7 @@ fn info(item: MetaValue) -> Option<LockInfo> {
         true => String::from_utf8_lossy(&value).into_owned(),
         false => "(a value that dlock did not write)".to_owned(),
     };
-    let holder = HolderInfo::new(owner, expires_in);
+    let since = names::since(&owner);
+    let holder = HolderInfo::new(owner, expires_in).since_by_holder(since);
     Some(LockInfo::new(key, Mode::Write, vec![holder], UNKNOWN))
 }

@@ -2,13 +2,15 @@
 //!
 //! | item | value |
 //! |---|---|
-//! | `dlock:<key>` | the owner of the lock; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
+//! | `dlock:<key>` | the owner of the lock, and behind a `.` since when it has it; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
 //! | `dlock-server` | a number that no other start of a server has |
 //!
 //! A key of memcached is any bytes but blanks and control characters, 250 at
 //! most. Keys of dlock have no control characters. A blank stands there as the
 //! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
 //! share a name.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::Owner;
 
@@ -38,6 +40,38 @@ pub(super) fn key(name: &[u8]) -> Option<String> {
         other => *other,
     });
     String::from_utf8(blanks.collect()).ok()
+}
+
+/// What stands there while this owner has the lock: since when, by its own clock, in
+/// milliseconds since 1970. There is room for that behind the time at which it asked; an
+/// owner that does not say who it is has none.
+pub(super) fn held(owner: &str, since: Option<u64>) -> String {
+    match since.filter(|_| owner.contains('@')) {
+        Some(since) => format!("{owner}.{since}"),
+        None => owner.to_owned(),
+    }
+}
+
+/// Whether it is this owner that has the lock, of a value that stands there: and since when,
+/// if it says so.
+pub(super) fn held_by(value: &[u8], owner: &str) -> Option<Option<u64>> {
+    match value.strip_prefix(owner.as_bytes())? {
+        [] => Some(None),
+        [b'.', since @ ..] => Some(Some(number(since)?)),
+        _ => None,
+    }
+}
+
+/// Since when an owner has the lock, of a value that says so.
+pub(super) fn since(value: &str) -> Option<SystemTime> {
+    let (_, signature) = value.split_once('@')?;
+    let (_, times) = signature.rsplit_once(',')?;
+    let (_, since) = times.split_once('.')?;
+    UNIX_EPOCH.checked_add(Duration::from_millis(number(since.as_bytes())?))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// What stands there when the body of this owner has been done.
@@ -70,6 +104,35 @@ mod tests {
             assert_eq!(key(&name).as_deref(), Some(text));
         }
         assert_eq!(key(SERVER.as_bytes()), None);
+    }
+
+    #[test]
+    fn since_when_it_is_held_stands_behind_the_owner() {
+        let signed = "0a.1@web-3,4711,shop,1000";
+        let value = held(signed, Some(2500));
+        assert!(is_owner(value.as_bytes()), "{value}");
+        assert_eq!(held_by(value.as_bytes(), signed), Some(Some(2500)));
+        assert_eq!(held_by(signed.as_bytes(), signed), Some(None));
+        assert_eq!(
+            since(&value),
+            Some(UNIX_EPOCH + Duration::from_millis(2500))
+        );
+        assert_eq!(since(signed), None);
+        // Who does not say who it is.
+        let bare = held("0a.1", Some(2500));
+        assert_eq!((&*bare, since(&bare)), ("0a.1", None));
+        assert_eq!(held_by(bare.as_bytes(), "0a.1"), Some(None));
+        for other in [
+            "",
+            "0a.1@web-3,4711,shop,100",
+            "0a.1@web-3,4711,shop,10000",
+            "0a.1@web-3,4711,shop,1000.",
+            "0a.1@web-3,4711,shop,1000.x",
+            "0a.2@web-3,4711,shop,1000.2500",
+            "d:0a.1@web-3,4711,shop,1000",
+        ] {
+            assert_eq!(held_by(other.as_bytes(), signed), None, "{other}");
+        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Store for MemcachedStore {
         let holder = broken.only_holder("memcached")?;
         let lock = Owned {
             name: names::lock(&broken.key),
-            value: holder.owner.clone(),
+            owner: holder.owner.clone(),
         };
         self.server
             .exchange(deadline, move |c| c.delete(lock, None).boxed())
@@ -367,6 +367,6 @@ fn granted(version: Version, sent_at: Instant) -> Take<MemcachedStore> {
 fn owned(request: &Request) -> Owned {
     Owned {
         name: names::lock(&request.key),
-        value: request.owner.to_string(),
+        owner: request.owner.to_string(),
     }
 }

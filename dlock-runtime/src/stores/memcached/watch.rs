@@ -94,7 +94,7 @@ fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now
             key.seen = Seen::default();
         }
         Some(holder) => {
-            key.wake(|owner| owner.to_string().as_bytes() == holder);
+            key.wake(|owner| names::held_by(&holder, &owner.to_string()).is_some());
             key.seen.held_by(holder, now);
         }
     }
@@ -104,6 +104,7 @@ fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now
 mod tests {
     use super::super::store::MemcachedStore;
     use super::*;
+    use crate::backend::origin::Origin;
     use crate::backend::{Mode, Owner};
     use crate::store::Waiter;
 
@@ -131,6 +132,11 @@ mod tests {
         seen(&mut key, held_by(Owner::unique()), Instant::now());
         assert_eq!(woken(&key), [false, false]);
         seen(&mut key, held_by(owners[0]), Instant::now());
+        assert_eq!(woken(&key), [true, false]);
+        let asks = Owner::draw(Origin::here("shop")).expect("an owner");
+        let mut key = waited([asks, Owner::unique()]);
+        let held = names::held(&asks.to_string(), Some(1));
+        seen(&mut key, Some(held.into_bytes()), Instant::now());
         assert_eq!(woken(&key), [true, false]);
         seen(&mut key, None, Instant::now());
         assert_eq!(woken(&key), [true, true]);
