@@ -1,6 +1,7 @@
 //! A lock is broken, and a waiter taken out: who is told, who comes next, and who is left
 //! alone.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use dlock::{FencingToken, LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::{Store, connect, free, had, nothing_left, process, queued};
+use super::{ShownTokens, Store, connect, free, had, nothing_left, process, queued};
 use crate::support::locks::{
     all_served, held, is_busy, is_done, is_lost, is_unsupported, says, served, shown,
 };
@@ -28,18 +29,24 @@ async fn broken_by_owner(manager: &LockManager, owner: &str) -> Option<HolderInf
     broken.expect("an answer")
 }
 
-/// `None`: the store lets nobody out of its queue, and says so.
-async fn taken_out(manager: &LockManager, owner: &str) -> Option<Option<WaiterInfo>> {
-    match within(HANG, manager.break_waiter("key", owner)).await {
-        Ok(waiter) => Some(waiter),
-        Err(error) => {
-            says(
-                &is_unsupported(Err::<(), _>(error)),
-                &["`key`", "queue", "end the process"],
-            );
-            None
-        }
-    }
+/// Whether those who wait can be taken out of the queue.
+fn lets_out(store: &dyn Store, manager: &LockManager) -> bool {
+    manager.capabilities().fair && store.lets_waiters_out()
+}
+
+/// Of a store that lets them out.
+async fn taken_out(manager: &LockManager, owner: &str) -> Option<WaiterInfo> {
+    let taken_out = within(HANG, manager.break_waiter("key", owner)).await;
+    taken_out.expect("an answer")
+}
+
+/// The store lets nobody out of its queue, and says so.
+async fn is_refused(manager: &LockManager, owner: &str) {
+    let refused = within(HANG, manager.break_waiter("key", owner)).await;
+    says(
+        &is_unsupported(refused),
+        &["`key`", "queue", "end the process"],
+    );
 }
 
 fn is_taken_out<T>(answer: Result<T, LockError>) {
@@ -130,6 +137,11 @@ pub(crate) async fn a_wrong_token_breaks_nothing(store: &mut dyn Store) {
     let guard = held(holder.lock("key")).await;
     let token = u64::from(guard.token());
     let known = shown(&operator, "key").await.holders[0].token;
+    let expected = match store.shows_tokens() {
+        ShownTokens::OfAll | ShownTokens::OfTheLast => Some(guard.token()),
+        ShownTokens::OfNone => None,
+    };
+    assert_eq!(known, expected);
     let wrong = [0, token.wrapping_sub(1), token + 64, u64::MAX];
     for wrong in wrong.into_iter().filter(|wrong| *wrong != token) {
         let answer = within(HANG, operator.break_lock("key", Some(wrong.into()))).await;
@@ -143,10 +155,7 @@ pub(crate) async fn a_wrong_token_breaks_nothing(store: &mut dyn Store) {
     let owner = only_owner(&operator).await;
     is_busy(operator.lock("key").try_acquire().await);
     let was = match known {
-        Some(known) => {
-            assert_eq!(known, guard.token());
-            broken(&operator, Some(known)).await
-        }
+        Some(known) => broken(&operator, Some(known)).await,
         None => broken_by_owner(&operator, &owner).await,
     };
     assert_eq!(was.expect("it was held").owner, owner);
@@ -204,12 +213,18 @@ pub(crate) async fn one_of_several_holders_is_broken_by_its_token(store: &mut dy
     let kept = only_owner(&operator).await;
     let breaks = held(other.lock("key").read()).await;
     // Who came last, at least, where tokens are kept at all.
+    let before = shown(&operator, "key").await;
+    let tokens: BTreeSet<_> = before.holders.iter().map(|holder| holder.token).collect();
+    let expected = match store.shows_tokens() {
+        ShownTokens::OfAll => [Some(stays.token()), Some(breaks.token())],
+        ShownTokens::OfTheLast => [None, Some(breaks.token())],
+        ShownTokens::OfNone => [None, None],
+    };
+    assert_eq!(tokens, BTreeSet::from(expected), "{before:?}");
     let answer = within(HANG, operator.break_lock("key", Some(breaks.token()))).await;
-    let shown = shown(&operator, "key").await;
-    if shown.holders.len() == 2 {
-        let known = |holder: &HolderInfo| holder.token == Some(breaks.token());
-        assert!(!shown.holders.iter().any(known), "{shown:?}");
+    if store.shows_tokens() == ShownTokens::OfNone {
         says(&is_unsupported(answer), &["`key`", "break_holder"]);
+        assert_eq!(shown(&operator, "key").await.holders.len(), 2);
         breaks.release().await.expect("its own lease");
     } else {
         let was = answer.expect("an answer").expect("it was held");
@@ -226,8 +241,9 @@ pub(crate) async fn who_is_not_there_is_not_broken(store: &mut dyn Store) {
     assert!(broken(&operator, None).await.is_none());
     assert!(broken(&operator, Some(7.into())).await.is_none());
     assert!(broken_by_owner(&operator, "0.0").await.is_none());
-    if let Some(waiter) = taken_out(&operator, "0.0").await {
-        assert!(waiter.is_none());
+    match lets_out(store, &operator) {
+        true => assert!(taken_out(&operator, "0.0").await.is_none()),
+        false => is_refused(&operator, "0.0").await,
     }
     // Who has come since is another.
     let guard = held(manager.lock("key")).await;
@@ -284,12 +300,11 @@ pub(crate) async fn a_broken_process_queues_again(store: &mut dyn Store) {
 
 pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store: &mut dyn Store) {
     let operator = process(store).await;
-    let guard = held(operator.lock("key")).await;
     if !operator.capabilities().fair {
-        assert!(taken_out(&operator, "0.0").await.is_none());
-        guard.release().await.expect("the release");
+        // `who_is_not_there_is_not_broken` has seen that it refuses.
         return;
     }
+    let guard = held(operator.lock("key")).await;
     let served_in = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for number in 0..4 {
@@ -299,39 +314,32 @@ pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store:
         queued(store, &operator, "key", number + 1).await;
     }
     let queue = shown(&operator, "key").await.queue;
-    let Some(second) = queue.get(1) else {
-        // Its places are seen by their number only.
-        assert!(taken_out(&operator, "0.0").await.is_none());
-        guard.release().await.expect("the release");
-        for waiter in waiters {
-            served(waiter).await;
-        }
-        return;
-    };
-    let owner = second.owner.clone();
-    let is_out = taken_out(&operator, &owner).await;
-    if let Some(was) = &is_out {
-        assert_eq!(was.as_ref().map(|waiter| &*waiter.owner), Some(&*owner));
+    let holder = only_owner(&operator).await;
+    let lets_out = lets_out(store, &operator);
+    if lets_out {
+        let owner = queue[1].owner.clone();
+        let was = taken_out(&operator, &owner).await;
+        assert_eq!(was.map(|waiter| waiter.owner), Some(owner.clone()));
         is_taken_out(within(HANG, waiters.remove(1)).await.expect("no panic"));
         queued(store, &operator, "key", 3).await;
         // It is not there a second time, and nobody else is taken out for it.
-        assert!(matches!(taken_out(&operator, &owner).await, Some(None)));
+        assert!(taken_out(&operator, &owner).await.is_none());
         assert_eq!(shown(&operator, "key").await.queue.len(), 3);
+        // It holds the lock.
+        assert!(taken_out(&operator, &holder).await.is_none());
+    } else {
+        // In another library's layout, places are seen by their number only.
+        let owner = queue.get(1).map_or("0.0", |waiter| &waiter.owner);
+        is_refused(&operator, owner).await;
+        is_refused(&operator, &holder).await;
     }
-    // It holds the lock.
-    let holder = only_owner(&operator).await;
-    assert!(
-        taken_out(&operator, &holder)
-            .await
-            .is_none_or(|was| was.is_none())
-    );
     guard.release().await.expect("its own lease");
     for waiter in waiters {
         served(waiter).await;
     }
-    let expected = match is_out {
-        Some(_) => &[0, 2, 3][..],
-        None => &[0, 1, 2, 3],
+    let expected = match lets_out {
+        true => &[0, 2, 3][..],
+        false => &[0, 1, 2, 3],
     };
     assert_eq!(*served_in.lock().expect("the order"), expected);
     nothing_left(&operator).await;
@@ -349,12 +357,10 @@ pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn 
     let mut second = Box::pin(many.lock("key").acquire());
     poll_once(&mut second).await;
     let second = tokio::spawn(second);
-    let queue = shown(&operator, "key").await.queue;
-    let is_out = match queue.first() {
-        Some(waiter) => taken_out(&operator, &waiter.owner).await.is_some(),
-        None => false,
-    };
-    if is_out {
+    if lets_out(store, &operator) {
+        let queue = shown(&operator, "key").await.queue;
+        let waiter = taken_out(&operator, &queue[0].owner).await;
+        assert!(waiter.is_some(), "{queue:?}");
         is_taken_out(within(HANG, first).await.expect("no panic"));
         is_taken_out(within(HANG, second).await.expect("no panic"));
         queued(store, &operator, "key", 0).await;
@@ -384,12 +390,10 @@ pub(crate) async fn who_waited_behind_one_that_is_taken_out_is_let_in(store: &mu
     let guard = held(operator.lock("key").read()).await;
     let writer = waits(store, &operator, writes.lock("key"), 0).await;
     let reader = waits(store, &operator, reads.lock("key").read(), 1).await;
-    let queue = shown(&operator, "key").await.queue;
-    let is_out = match queue.first() {
-        Some(waiter) => taken_out(&operator, &waiter.owner).await.is_some(),
-        None => false,
-    };
-    if is_out {
+    if lets_out(store, &operator) {
+        let queue = shown(&operator, "key").await.queue;
+        let waiter = taken_out(&operator, &queue[0].owner).await;
+        assert!(waiter.is_some(), "{queue:?}");
         let beside = served(reader).await;
         assert!(guard.is_held());
         is_taken_out(within(HANG, writer).await.expect("no panic"));
