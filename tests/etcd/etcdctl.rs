@@ -6,8 +6,8 @@ use dlock::LockManager;
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
-use crate::harness::connect;
-use crate::support::locks::{held, is_busy, queued, served};
+use crate::harness::{config, connect};
+use crate::support::locks::{self, held, is_busy, queued, served, shown};
 use crate::support::program::Program;
 use crate::support::wait::{HANG, eventually, until};
 
@@ -38,6 +38,35 @@ impl Control {
         self.0.process.terminate();
         self.0.process.end().await;
     }
+}
+
+/// Who holds a lock, who waits, and which processes they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_a_lock_is_seen_by_etcdctl() {
+    let store = EtcdStore::start().await;
+    let called = async |label| locks::connect(config(&store.url()).label(label)).await;
+    let (holder, other) = (called("orders").await, called("reports").await);
+    let guard = held(holder.lock("stock:42")).await;
+    let waiting = tokio::spawn(other.lock("stock:42").acquire());
+    queued(&holder, "stock:42", 1).await;
+    let seen = shown(&holder, "stock:42").await;
+    let [_, places] = &seen.stored_as[..] else {
+        panic!("the mark and the places: {seen:?}")
+    };
+    let look = ["get", "--prefix", places, "--sort-by=CREATE"];
+    let printed = store.server.control(&look).await;
+    let lines: Vec<_> = printed.lines().filter(|line| !line.is_empty()).collect();
+    let [key, first, _, second] = lines[..] else {
+        panic!("two places: {printed}")
+    };
+    assert!(key.starts_with(&**places), "{printed}");
+    let process = seen.holders[0].process.as_ref().expect("a process");
+    for (value, label) in [(first, "orders"), (second, "reports")] {
+        let said = format!("@{},{},{label},", process.host, std::process::id());
+        assert!(value.contains(&said), "{printed}");
+    }
+    guard.release().await.expect("the release");
+    drop(served(waiting).await);
 }
 
 /// It knows nothing of marks, and does not stand behind one.

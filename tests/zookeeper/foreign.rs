@@ -9,10 +9,11 @@ use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use tokio::runtime::Runtime;
 
-use crate::harness::{Scene, connect};
+use crate::harness::{Scene, config, connect};
 use crate::property::{holds_within, is_of_others, told_of};
+use crate::support::locks;
 use crate::support::wait::{HANG, within};
-use crate::support::zookeeper::make;
+use crate::support::zookeeper::{make, nodes};
 
 fn name() -> impl Strategy<Value = String> {
     let pieces = select(
@@ -90,4 +91,32 @@ fn what_is_not_ours_is_passed_over_and_kept() {
 async fn a_name_that_does_something_to_a_terminal_is_shown_escaped() {
     let case = is_told_and_kept(false, "\u{202e}lock-0000000001", b"");
     case.await.expect("it is plain");
+}
+
+/// Who holds a lock and who waits, as another client reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_a_lock_is_seen_by_another_client() {
+    let scene = Scene::set().await;
+    let called = async |label| locks::connect(config(&scene.url()).label(label)).await;
+    let (holder, other) = (called("orders").await, called("reports").await);
+    let guard = locks::held(holder.lock("key")).await;
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    locks::queued(&holder, "key", 1).await;
+    let seen = locks::shown(&holder, "key").await;
+    let [folder] = &seen.stored_as[..] else {
+        panic!("one folder: {seen:?}")
+    };
+    let client = scene.server.client().await;
+    let places = nodes(&client, folder).await;
+    assert_eq!(places.len(), 2, "{places:?}");
+    let process = seen.holders[0].process.as_ref().expect("a process");
+    for (place, label) in places.iter().zip(["orders", "reports"]) {
+        let read = client.get_data(&format!("{folder}/{place}")).await;
+        let (data, _) = read.expect("our own server");
+        let data = String::from_utf8_lossy(&data);
+        let said = format!("@{},{},{label},", process.host, std::process::id());
+        assert!(data.contains(&said), "{place}: {data}");
+    }
+    guard.release().await.expect("the release");
+    drop(locks::served(waiting).await);
 }
