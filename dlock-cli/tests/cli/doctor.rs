@@ -12,7 +12,7 @@ use crate::support::redis::{RedisServer, Setup};
 use crate::{code, dlock, ran, redis, stderr, stdout};
 
 /// The checks of this level, and what is said of them.
-fn told(output: &Output, level: &str) -> Vec<(String, String)> {
+pub(crate) fn told(output: &Output, level: &str) -> Vec<(String, String)> {
     let said = stdout(output);
     let lines = said.lines().filter_map(|line| {
         let rest = line.strip_prefix(level)?.trim_start();
@@ -22,12 +22,12 @@ fn told(output: &Output, level: &str) -> Vec<(String, String)> {
     lines.collect()
 }
 
-fn checks(output: &Output, level: &str) -> Vec<String> {
+pub(crate) fn checks(output: &Output, level: &str) -> Vec<String> {
     let told = told(output, level).into_iter();
     told.map(|(check, _)| check).collect()
 }
 
-async fn doctor(url: &str) -> Output {
+pub(crate) async fn doctor(url: &str) -> Output {
     ran(dlock(url, &["doctor"])).await
 }
 

@@ -3,6 +3,8 @@
 mod breaking;
 mod databases;
 mod doctor;
+mod doctor_of_etcd;
+mod doctor_of_memcached;
 mod losing;
 mod others;
 mod picture;

@@ -16,6 +16,7 @@
 mod batches;
 mod broken;
 mod errors;
+mod examine;
 mod inspect;
 mod lease;
 mod leases;

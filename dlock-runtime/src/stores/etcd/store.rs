@@ -24,8 +24,8 @@ use super::waiting::Awaited;
 use super::watches::{Listening, Watches};
 
 use crate::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
-    TokenTier,
+    BackendError, Capabilities, Finding, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request,
+    Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -96,6 +96,10 @@ impl Store for EtcdStore {
         let count = |mut client: Client| async move { client.get(prefix, Some(options)).await };
         self.members.ask(deadline, count).await?;
         Ok(())
+    }
+
+    async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        self.members.look_at_each(deadline).await
     }
 
     /// What `min_hold` keeps has a lease that is not among these.

@@ -12,6 +12,7 @@ use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status}
 use percent_encoding::percent_decode;
 
 use super::errors::Failed;
+use super::examine::Statistics;
 use super::names;
 use super::settings::Settings;
 use crate::backend::origin::unix_ms;
@@ -314,11 +315,9 @@ impl Connection {
         Ok(names)
     }
 
-    /// How many items the server has thrown out to make room since it started.
-    pub(super) async fn evictions(&mut self) -> Result<u64, Failed> {
-        let stats = self.client.stats().await?;
-        let evictions = stats.get("evictions").map(|number| number.parse());
-        Ok(evictions.and_then(Result::ok).unwrap_or(0))
+    /// What the server says of itself.
+    pub(super) async fn statistics(&mut self) -> Result<Statistics, Failed> {
+        Ok(Statistics(self.client.stats().await?.into_iter().collect()))
     }
 
     async fn set(

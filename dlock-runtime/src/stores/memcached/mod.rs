@@ -13,6 +13,7 @@
 
 mod connection;
 mod errors;
+mod examine;
 mod expiry;
 mod fairness;
 mod inspect;

@@ -18,8 +18,8 @@ use super::server::{CONNECTIONS, Sent, Server};
 use super::settings::Settings;
 use super::watch::{self, Seen};
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Protocol, Renewed, Request,
-    Servers,
+    BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Protocol, Renewed,
+    Request, Servers,
 };
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
@@ -74,18 +74,20 @@ impl Store for MemcachedStore {
     /// That it is a server which numbers its items shows when a connection is
     /// made. What is left to see is whether it keeps them.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        let count = self.server.exchange(deadline, |c| c.evictions().boxed());
-        let evictions = count.await?;
-        if evictions > 0 {
-            tracing::warn!(
-                target: "dlock::store",
-                "{} has thrown out {evictions} items to make room since it started: a lock that is \
-                 thrown out is free while somebody holds it; use a server of its own for locks, or \
-                 give this one more memory",
-                self.server.reach.settings
-            );
+        let said = self.server.exchange(deadline, |c| c.statistics().boxed());
+        if let Some(thrown_out) = said.await?.thrown_out(&self.server.reach.settings) {
+            tracing::warn!(target: "dlock::store", "{thrown_out}");
         }
         Ok(())
+    }
+
+    async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        let asked = self.server.exchange(deadline, |c| c.statistics().boxed());
+        let settings = &self.server.reach.settings;
+        asked
+            .await
+            .map(|said| said.findings(settings))
+            .unwrap_or_default()
     }
 
     fn close(&self) {

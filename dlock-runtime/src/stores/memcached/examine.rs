@@ -1,0 +1,127 @@
+//! What the server says of itself, for people.
+//!
+//! The client asks for the general statistics alone. Whether it was started with `-M`, and how
+//! large an item may be, stands in others (`stats settings`).
+
+use std::collections::HashMap;
+
+use super::settings::Settings;
+use crate::backend::{Finding, Level};
+use crate::key::Shown;
+
+/// By the names that `protocol.txt` of the server has for them.
+pub(super) struct Statistics(pub(super) HashMap<String, String>);
+
+impl Statistics {
+    fn number(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.parse().ok()
+    }
+
+    /// That the server has thrown out items to make room since it started, if it has.
+    pub(super) fn thrown_out(&self, server: &Settings) -> Option<String> {
+        let evictions = self.number("evictions").filter(|number| *number > 0)?;
+        Some(format!(
+            "{server} has thrown out {evictions} items to make room since it started: a lock that is \
+             thrown out is free while somebody holds it; use a server of its own for locks, or \
+             give this one more memory"
+        ))
+    }
+
+    pub(super) fn findings(&self, server: &Settings) -> Vec<Finding> {
+        let version = self.0.get("version").map(|version| {
+            let what = format!("{server}: version {}", Shown(version));
+            Finding::new(Level::Ok, "version", what)
+        });
+        let eviction = match self.thrown_out(server) {
+            Some(risk) => Some(Finding::new(Level::Warn, "eviction", risk)),
+            None => self.number("evictions").map(|_| {
+                let none = format!("{server}: has thrown out nothing since it started");
+                Finding::new(Level::Ok, "eviction", none)
+            }),
+        };
+        let found = [version, eviction].into_iter();
+        let found = found.chain([self.memory(server), self.connections(server)]);
+        found.flatten().collect()
+    }
+
+    fn memory(&self, server: &Settings) -> Option<Finding> {
+        let (used, limit) = (self.number("bytes")?, self.number("limit_maxbytes")?);
+        let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+        let of = format!("{} of {}", megabytes(used), megabytes(limit));
+        // A limit of 0 is none.
+        if limit == 0 || used < limit / 5 * 4 {
+            let what = format!("{server}: {of} in use");
+            return Some(Finding::new(Level::Ok, "memory", what));
+        }
+        let what = format!(
+            "{server}: {of} in use: when it is full it throws out locks that are held, and one that \
+             was started with -M deletes them; use a server of its own for locks, or give this one \
+             more memory (-m)"
+        );
+        Some(Finding::new(Level::Warn, "memory", what))
+    }
+
+    fn connections(&self, server: &Settings) -> Option<Finding> {
+        let (now, most) = (
+            self.number("curr_connections")?,
+            self.number("max_connections")?,
+        );
+        let what = format!("{server}: {now} of {most} connections in use");
+        if now < most / 5 * 4 {
+            return Some(Finding::new(Level::Ok, "connections", what));
+        }
+        let what =
+            format!("{what}: who comes then waits, and its calls fail; start it with a larger -c");
+        Some(Finding::new(Level::Warn, "connections", what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(said: &[(&str, &str)]) -> Vec<(Level, &'static str, String)> {
+        let said = said.iter();
+        let said = said.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let server = Settings::from_url("memcached://cache").expect("a URL");
+        let found = Statistics(said.collect()).findings(&server).into_iter();
+        found
+            .map(|finding| (finding.level, finding.check, finding.message))
+            .collect()
+    }
+
+    #[test]
+    fn a_server_that_is_nearly_full_is_told() {
+        let said = |evictions, bytes, connections| {
+            found(&[
+                ("version", "1.6.18"),
+                ("evictions", evictions),
+                ("bytes", bytes),
+                ("limit_maxbytes", "67108864"),
+                ("curr_connections", connections),
+                ("max_connections", "1024"),
+            ])
+        };
+        let well = said("0", "1000", "10");
+        assert_eq!(well.len(), 4, "{well:?}");
+        assert!(
+            well.iter().all(|(level, ..)| *level == Level::Ok),
+            "{well:?}"
+        );
+        let full = said("3", "67000000", "1000");
+        let warned = full.iter().filter(|(level, ..)| *level == Level::Warn);
+        let warned: Vec<_> = warned.map(|(_, check, _)| *check).collect();
+        assert_eq!(warned, ["eviction", "memory", "connections"], "{full:?}");
+        for (_, check, message) in &full {
+            assert!(message.contains("cache"), "{check}: {message}");
+        }
+    }
+
+    /// Another kind of server, or a proxy, may say less.
+    #[test]
+    fn what_is_not_said_is_not_told() {
+        let little = found(&[("version", "1\n2")]);
+        assert_eq!(little.len(), 1, "{little:?}");
+        assert!(!little[0].2.contains('\n'), "{little:?}");
+    }
+}
