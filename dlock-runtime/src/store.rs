@@ -139,6 +139,12 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Whether it remembers what was done ([`Ending::Done`]), if that was found out only when
+    /// it ran.
+    fn remembers(&self) -> Option<bool> {
+        None
+    }
+
     /// Where it is, if that was found out only when it ran.
     fn located(&self) -> Option<Servers> {
         None

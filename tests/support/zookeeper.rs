@@ -30,6 +30,8 @@ pub(crate) struct Setup {
     tls: bool,
     /// Removes empty containers as soon as it sees them.
     tidy: bool,
+    /// Has nodes that end after a time.
+    extended: bool,
     /// A server that hears nothing of the leader takes long to notice.
     patient: bool,
     /// Its number in an ensemble, and all peers of that.
@@ -61,6 +63,12 @@ impl Setup {
         self
     }
 
+    /// Has nodes that end after a time, which servers do not have by default.
+    pub(crate) fn extended(mut self) -> Self {
+        self.extended = true;
+        self
+    }
+
     pub(crate) fn on(mut self, machine: &Machine) -> Self {
         self.machine = Some(machine.clone());
         self
@@ -85,13 +93,21 @@ impl ZooKeeperServer {
     /// A Java machine for each test would cost more than the tests.
     pub(crate) async fn shared() -> Arc<Self> {
         static SHARED: Shared<ZooKeeperServer> = Shared::none();
-        SHARED.or_start(Setup::default().tidy().start()).await
+        SHARED
+            .or_start(Setup::default().tidy().extended().start())
+            .await
     }
 
     /// Starts it again as one that removes empty containers as soon as it sees
     /// them.
     pub(crate) async fn restart_tidy(&mut self) {
         self.setup.tidy = true;
+        self.restart().await;
+    }
+
+    /// Starts it again as one that makes no nodes that end after a time.
+    pub(crate) async fn restart_not_extended(&mut self) {
+        self.setup.extended = false;
         self.restart().await;
     }
 
@@ -217,6 +233,9 @@ impl Kind for ZooKeeper {
         server.arg(format!("-Dzookeeper.log.dir={}", dir.display()));
         if self.setup.tidy {
             server.arg("-Dznode.container.checkIntervalMs=200");
+        }
+        if self.setup.extended {
+            server.arg("-Dzookeeper.extendedTypesEnabled=true");
         }
         if let Some((user, password)) = self.setup.login {
             let jaas = dir.join("jaas.conf");

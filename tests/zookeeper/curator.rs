@@ -4,10 +4,11 @@
 use std::io::Write as _;
 use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
-use crate::support::locks::{had, held, is_busy, queued, served, wants};
+use crate::support::locks::{had, held, is_busy, is_done, queued, served, wants};
 use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::wait::eventually;
@@ -65,6 +66,34 @@ impl Curator {
 
     fn has_answered(&self) -> bool {
         self.program.printed().lines().count() > self.heard
+    }
+}
+
+/// What was done here is no holder to Java, which gets the lock at once, and in its order.
+#[tokio::test]
+async fn nobody_in_java_waits_behind_what_was_done() {
+    let scene = Scene::set().await;
+    let mut java = Curator::start(&scene);
+    for (recipe, kinds) in [
+        ("mutex", &["mutex"][..]),
+        ("read-write", &["read", "write"]),
+    ] {
+        let url = format!("{}?recipe={recipe}", scene.url());
+        let manager = connect(&url).await;
+        for kind in kinds {
+            let key = format!("done:{kind}");
+            let once = || manager.lock(&*key).once(Duration::from_secs(3600));
+            held(once()).await.release_done().await.expect("the mark");
+            is_done(once().try_acquire().await);
+            let path = format!("{}/{key}", scene.root);
+            assert_eq!(java.told(&format!("{kind} {path}")).await, "waits");
+            assert_eq!(java.answer().await, "held", "{kind}");
+            // Beside a holder too.
+            is_done(once().acquire().await);
+            let seen = manager.inspect(&*key).await.expect("inspect");
+            assert!(seen.is_some_and(|lock| lock.done.is_some()));
+            assert_eq!(java.told("release").await, "released");
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod ensemble;
 mod foreign;
 mod harness;
 mod late;
+mod marks;
 mod messages;
 mod numbers;
 mod secure;

@@ -188,6 +188,8 @@ pub struct Capabilities {
     /// Remembers a body that has been done (`once`), for up to
     /// [`max_ttl`](Self::max_ttl).
     pub once: bool,
+    /// What to set in the store so that it does, for messages; empty if nothing does.
+    pub once_with: &'static str,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
     /// The longest lease it can keep; ten years if that is shorter.
@@ -220,6 +222,7 @@ impl Capabilities {
             read_write_with: "",
             permits: false,
             once: false,
+            once_with: "",
             min_ttl: MIN_TTL,
             max_ttl: LONGEST,
             ttl_step: Duration::ZERO,

@@ -81,11 +81,18 @@ pub(crate) fn check_remembers(
         return Ok(());
     }
     let store = capabilities.name;
+    let remedy = match capabilities.once_with {
+        "" => {
+            "use another store, or leave `quorum=masters` or `recipe` out of its URL, if that is \
+               there"
+                .to_owned()
+        }
+        settings => format!("set {settings}, or use another store"),
+    };
     Err(LockError::Unsupported {
         subject: subject(),
         reason: format!(
-            "the {store} store cannot remember what was done, as `once` asks; use another store, or \
-             leave `quorum=masters` or `recipe` out of its URL, if that is there"
+            "the {store} store cannot remember what was done, as `once` asks; {remedy}"
         ),
     })
 }

@@ -358,6 +358,9 @@ impl<D: Driven> Backend for D {
         if let Some(tokens) = running.and_then(|running| running.store.tokens()) {
             capabilities.tokens = tokens;
         }
+        if let Some(remembers) = running.and_then(|running| running.store.remembers()) {
+            capabilities.once = remembers;
+        }
         capabilities
     }
 

@@ -1,7 +1,7 @@
 //! The ensemble, as this process reaches it: over one session after the other.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -27,6 +27,8 @@ pub(super) struct Ensemble {
     pub(super) settings: Settings,
     pub(super) context: Context,
     session: watch::Sender<Current>,
+    /// Whether the servers have nodes that end after a time, once that is known.
+    pub(super) remembers: OnceLock<bool>,
     /// Folders that have come to the end of their numbers. Each has had two thousand
     /// million nodes, so they are few.
     pub(super) used_up: Mutex<HashSet<String>>,
@@ -42,6 +44,7 @@ impl Ensemble {
             settings,
             context,
             session: watch::Sender::new(Err(None)),
+            remembers: OnceLock::new(),
             used_up: Mutex::default(),
         })
     }
@@ -63,6 +66,8 @@ impl Ensemble {
                 ..Failure::refused(error)
             }
         })?;
+        let remembers = session.can_remember(&self.settings, deadline).await?;
+        let _ = self.remembers.set(remembers);
         self.is_now(Ok(Arc::clone(&session)));
         self.context.spawn(Arc::clone(self).keep_session(session));
         Ok(())

@@ -90,6 +90,17 @@ pub(super) fn no_answer(place: &str) -> BackendError {
     ))
 }
 
+/// The servers make no nodes that end by themselves, and did before.
+pub(super) fn forgets(place: &str) -> Failure {
+    stop(BackendError::new(
+        BackendErrorKind::Unsupported,
+        format!(
+            "{place} does not remember what was done any more: its leader runs without \
+             `zookeeper.extendedTypesEnabled=true`; set that on all servers"
+        ),
+    ))
+}
+
 /// The folder has come to the end of its numbers. A folder that is made anew
 /// begins again, so the lock can be had later as it was asked for.
 pub(super) fn used_up(place: &str, folder: &str) -> Failure {

@@ -11,6 +11,7 @@
 //!   then has it deleted.
 //! - A node that comes so late that nobody wants it any more is swept away
 //!   (`wanted`).
+//! - What was done is remembered by a node that the server ends (`marks`), if it does that.
 //! - A session that ends takes all of its locks along: their holders are told,
 //!   and another is opened (`ensemble`).
 //! - Fencing tokens are the numbers of the transactions that made the nodes.
@@ -20,6 +21,7 @@
 mod ensemble;
 mod errors;
 mod folders;
+mod marks;
 mod names;
 mod nodes;
 mod queue;

@@ -30,6 +30,11 @@ const READ: &str = "__READ__";
 /// Between the owner and the number of permits, in front of a reader's mark.
 const PERMIT: &str = "-permit-";
 
+/// What the mark of a lock begins with whose body was done. Curator sorts by a number, and
+/// by the whole name where it finds none (`standardFixForSorting`): this comes behind every
+/// number, and nobody waits behind the last.
+pub(super) const MARK: &str = "~done-";
+
 /// Whose nodes those of dlock look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Recipe {
@@ -101,6 +106,11 @@ pub(super) fn own(owner: Owner) -> String {
     let hex = format!("{:016x}{:016x}", owner.random(), owner.sequence());
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
     format!("{PROTECTED}{}-", parts.join("-"))
+}
+
+/// The name of an owner's mark.
+pub(super) fn mark(owner: Owner) -> String {
+    format!("{MARK}{}", own(owner).trim_end_matches('-'))
 }
 
 /// The name of a request's node, up to the sequence, which the server appends.
@@ -235,9 +245,18 @@ mod tests {
             let member = Member::read(other).expect("a request");
             assert_eq!(member.mode, mode, "{other}");
         }
-        for other in ["", "lock-", "lock-x", "config", "_c_1-lease-0000000001"] {
+        let mark = mark(owner);
+        for other in [
+            "",
+            "lock-",
+            "lock-x",
+            "config",
+            "_c_1-lease-0000000001",
+            &mark,
+        ] {
             assert_eq!(Member::read(other), None, "{other}");
         }
+        assert!(*mark > *"2147483647", "{mark}");
     }
 
     #[test]

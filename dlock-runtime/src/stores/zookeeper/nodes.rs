@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join;
-use zookeeper_client::{Client, CreateMode, Error};
+use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use super::ensemble::Ensemble;
 use super::errors;
@@ -26,6 +26,8 @@ pub(crate) struct Node {
     pub(super) name: String,
     /// The transaction that made it. 0: the answer to its creation has not come.
     pub(super) czxid: i64,
+    /// When that was, in milliseconds of the leader's clock.
+    pub(super) ctime: i64,
     /// For as long as somebody knows of it, it is not swept away.
     claim: Arc<Claim>,
 }
@@ -38,12 +40,13 @@ impl Node {
             folder: folder.to_owned(),
             name: String::new(),
             czxid: 0,
+            ctime: 0,
             claim: session.wanted.claim(path),
         }
     }
 
-    fn is_there(&mut self, name: String, czxid: i64) {
-        (self.name, self.czxid) = (name, czxid);
+    fn is_there(&mut self, name: String, stat: &Stat) {
+        (self.name, self.czxid, self.ctime) = (name, stat.czxid, stat.ctime);
         self.claim.is(self.path());
     }
 
@@ -73,7 +76,7 @@ impl Node {
             if let Some(stat) = looked.await?.0.flatten()
                 && stat.ephemeral_owner == session.client.session_id().0
             {
-                self.is_there(name, stat.czxid);
+                self.is_there(name, &stat);
                 return Ok(true);
             }
         }
@@ -152,7 +155,7 @@ impl Ensemble {
             };
             session.prove(sent_at);
             let made = node.get_or_insert_with(|| Node::to_be_made(&session, &folder, &path));
-            made.is_there(format!("{start}{sequence}"), stat.czxid);
+            made.is_there(format!("{start}{sequence}"), &stat);
             // Not if a broken connection lies between the two.
             return match listed.ok().filter(|names| names.contains(&made.name)) {
                 Some(names) => Ok((names, sent_at)),

@@ -25,7 +25,10 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Client, Error, MultiWriteError, OneshotWatcher, SaslOptions, SessionState};
+use zookeeper_client::{
+    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, OneshotWatcher, SaslOptions,
+    SessionState, Stat,
+};
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
 use super::settings::Settings;
@@ -226,6 +229,59 @@ impl Session {
         Ok((names.unwrap_or_default(), sent_at))
     }
 
+    /// What these nodes have, by one question.
+    pub(super) async fn read(
+        &self,
+        place: &str,
+        paths: &[String],
+        deadline: Deadline,
+    ) -> Result<Vec<Result<(Vec<u8>, Stat), Error>>, Failure> {
+        let looked = self.ask(place, deadline, |client| async {
+            let answers = {
+                let mut question = client.new_multi_reader();
+                for path in paths {
+                    question.add_get_data(path)?;
+                }
+                question.commit()
+            };
+            answers.await
+        });
+        let answers = looked.await?.0.into_iter().flatten();
+        let read = answers.map(|answer| match answer {
+            MultiReadResult::Data { data, stat } => Ok((data, stat)),
+            MultiReadResult::Error { err } => Err(err),
+            _ => Err(Error::NoNode),
+        });
+        Ok(read.collect())
+    }
+
+    /// Does these steps all at once: when that was asked, or which of them was refused, and
+    /// why.
+    pub(super) async fn transact(
+        &self,
+        place: &str,
+        deadline: Deadline,
+        steps: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), Error>,
+    ) -> Result<Result<Instant, (usize, Error)>, Failure> {
+        let done = self.ask(place, deadline, |client| {
+            let mut writer = client.new_multi_writer();
+            let sent = steps(&mut writer).map(|()| writer.commit());
+            async {
+                match sent?.await {
+                    Ok(_) => Ok(Ok(())),
+                    Err(MultiWriteError::OperationFailed { index, source })
+                        if classify(&source) == ErrorClass::Refused =>
+                    {
+                        Ok(Err((index, source)))
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+        });
+        let (said, sent_at) = done.await?;
+        Ok(said.unwrap_or(Err((0, Error::NoNode))).map(|()| sent_at))
+    }
+
     /// Checks that nodes exist, by a transaction that changes nothing: when that was
     /// asked, or which of them is missing.
     pub(super) async fn check(
@@ -234,29 +290,19 @@ impl Session {
         deadline: Deadline,
     ) -> Result<Result<Instant, usize>, Failure> {
         let place = paths.first().map_or("", String::as_str);
-        let checked = self.ask(place, deadline, |client| async {
-            let answer = {
-                let mut question = client.new_multi_writer();
-                for path in paths {
-                    // Of any version.
-                    question.add_check_version(path, -1)?;
-                }
-                question.commit()
-            };
-            match answer.await {
-                Ok(_) => Ok(Ok(())),
-                Err(MultiWriteError::OperationFailed {
-                    index,
-                    source: Error::NoNode,
-                }) => Ok(Err(index)),
-                Err(error) => Err(error.into()),
-            }
+        let checked = self.transact(place, deadline, |steps| {
+            // Of any version.
+            let mut paths = paths.iter();
+            paths.try_for_each(|path| steps.add_check_version(path, -1))
         });
-        let (said, sent_at) = checked.await?;
-        Ok(said.unwrap_or(Err(0)).map(|()| {
-            self.prove(sent_at);
-            sent_at
-        }))
+        match checked.await? {
+            Ok(sent_at) => {
+                self.prove(sent_at);
+                Ok(Ok(sent_at))
+            }
+            Err((index, Error::NoNode)) => Ok(Err(index)),
+            Err((_, error)) => Err(self.refused(place, error)),
+        }
     }
 
     /// Deletes what nobody wants, from the first creation on that is in doubt: at once

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use zookeeper_client::MultiReadResult;
 
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
 use super::folders::Folders;
+use super::marks::{Mark, mark_paths};
 use super::names::{self, Member};
 use super::nodes::Node;
 use super::queue::{QueuePosition, holders, queue_position};
@@ -38,7 +38,7 @@ use crate::token::{FencingToken, of_transaction};
 const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 
 pub(crate) struct ZooKeeperStore {
-    ensemble: Arc<Ensemble>,
+    pub(super) ensemble: Arc<Ensemble>,
     held: Held,
     folders: Arc<Folders>,
 }
@@ -98,6 +98,7 @@ impl Store for ZooKeeperStore {
             tokens: TokenTier::Strict,
             read_write: true,
             permits: true,
+            once_with: "`zookeeper.extendedTypesEnabled=true` on all of its servers",
             // Every grant and renewal is a write on a majority of the servers.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new("zookeeper")
@@ -107,6 +108,10 @@ impl Store for ZooKeeperStore {
     fn servers(settings: &Settings) -> Option<Servers> {
         let servers = Servers::new(Protocol::ZooKeeper, settings.hosts.iter().cloned());
         Some(servers.encrypted(settings.encrypted))
+    }
+
+    fn remembers(&self) -> Option<bool> {
+        self.ensemble.remembers.get().copied()
     }
 
     fn opening(&self, _: &Request) -> Opening {
@@ -180,6 +185,17 @@ impl Store for ZooKeeperStore {
             return Ok(Freed::NotHeld);
         };
         let node = attempt.node.get_or_insert_with(|| record.node.clone());
+        if let Ending::Done(time) = ending {
+            return match self.ensemble.mark(request, node, time, deadline).await {
+                Err(_) if record.node.session.is_over() => {
+                    Ok(match self.ensemble.is_marked(request, deadline).await? {
+                        true => Freed::Released,
+                        false => Freed::Lost,
+                    })
+                }
+                marked => marked,
+            };
+        }
         match node.delete(request.owner, deadline).await {
             Ok(true) => Ok(Freed::Released),
             Ok(false) => Ok(Freed::NotHeld),
@@ -198,6 +214,15 @@ impl Store for ZooKeeperStore {
                 Err(failure)
             }
         }
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        self.ensemble.forget_marks(key, deadline).await
     }
 
     async fn break_off(
@@ -362,6 +387,11 @@ impl ZooKeeperStore {
             *node = None;
             return Err(refused);
         }
+        if own.is_done(&names, deadline).await? {
+            own.delete(request.owner, deadline).await?;
+            *node = None;
+            return Ok(Take::Done);
+        }
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {
                 // Before the answer to what follows.
@@ -429,19 +459,10 @@ impl ZooKeeperStore {
     ) -> Result<(), Failure> {
         let session = self.ensemble.session(deadline).await?;
         let root = &self.ensemble.settings.root;
-        let looked = session.ask(root, deadline, |client| async {
-            let answers = {
-                let mut question = client.new_multi_reader();
-                for before in &*waited {
-                    question.add_get_data(&before.key)?;
-                }
-                question.commit()
-            };
-            answers.await
-        });
-        let answers = looked.await?.0.into_iter().flatten();
-        for (before, answer) in waited.iter_mut().zip(answers) {
-            if matches!(answer, MultiReadResult::Error { .. }) {
+        let paths: Vec<_> = waited.iter().map(|before| before.key.to_string()).collect();
+        let found = session.read(root, &paths, deadline).await?;
+        for (before, found) in waited.iter_mut().zip(found) {
+            if found.is_err() {
                 before.wake_all();
             }
         }
@@ -459,9 +480,11 @@ impl ZooKeeperStore {
         let folder = self.ensemble.folder(key);
         let (names, _) = session.list(&folder, synced, deadline).await?;
         let (holders, waiters) = holders(&names);
-        let Some(mode) = Mode::shown(holders.iter().map(|member| member.mode)) else {
+        let marks = mark_paths(&folder, &names);
+        let mode = Mode::shown(holders.iter().map(|member| member.mode));
+        if mode.is_none() && marks.is_empty() {
             return Ok(None);
-        };
+        }
         let shown = match synced {
             true => SHOWN_WAITERS.min(waiters.len()),
             false => 0,
@@ -469,11 +492,39 @@ impl ZooKeeperStore {
         // Not all of very many readers: the server refuses a question that is too long.
         let of_holders = holders.len().min(SHOWN_WAITERS);
         let members = holders[..of_holders].iter().chain(&waiters[..shown]);
-        let members: Vec<_> = members.collect();
-        let askers = self.askers(session, &folder, &members, deadline).await?;
-        let asker = |index: usize| askers.get(index).map_or("", |(said, _)| said);
+        let paths = members.map(|member| names::join(&folder, &member.name));
+        let mut paths: Vec<_> = paths.collect();
+        let asking = paths.len();
+        // Of very many marks, all but a few are over.
+        paths.extend(marks.into_iter().rev().take(AT_ONCE));
+        let mut found = session.read(&folder, &paths, deadline).await?;
+        let marks = found
+            .split_off(asking.min(found.len()))
+            .into_iter()
+            .flatten();
+        let marks = marks.map(|(data, stat)| Mark::read(&data, &stat));
+        // What was over when somebody came is in nobody's way.
+        let came_at = found.first().and_then(|first| first.as_ref().ok());
+        let came_at = came_at.map_or(i64::MIN, |(_, stat)| stat.ctime);
+        let marks = marks.filter(|mark| !mark.was_over_at(came_at)).collect();
+        // Else who waits is about to be told.
+        if let Some(mark) = Mark::last(marks) {
+            return Ok(Some(LockInfo::of_done(key.to_owned(), mark.shown())));
+        }
+        let Some(mode) = mode else {
+            return Ok(None);
+        };
+        // Nothing is said of those that have gone.
+        let askers: Vec<_> = found
+            .into_iter()
+            .map(|found| {
+                let (data, stat) = found.ok()?;
+                Some((String::from_utf8_lossy(&data).into_owned(), stat.czxid))
+            })
+            .collect();
+        let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
         let holders = holders.iter().enumerate().map(|(index, member)| {
-            let (said, token) = match askers.get(index).filter(|_| index < of_holders) {
+            let (said, token) = match asker(index).filter(|_| index < of_holders) {
                 Some((said, czxid)) => (&**said, of_transaction(*czxid)),
                 None => ("", None),
             };
@@ -484,39 +535,11 @@ impl ZooKeeperStore {
         });
         let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
             let name = Shown(&member.name).to_string();
-            WaiterInfo::new(name, member.mode).of_process(asker(of_holders + index))
+            let said = asker(of_holders + index).map_or("", |(said, _)| said);
+            WaiterInfo::new(name, member.mode).of_process(said)
         });
         let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
         Ok(Some(lock.with_queue(queue.collect())))
-    }
-
-    /// What these nodes say of who has made them, and the transaction that did: nothing, of
-    /// those that have gone.
-    async fn askers(
-        &self,
-        session: &Session,
-        folder: &str,
-        members: &[&Member],
-        deadline: Deadline,
-    ) -> Result<Vec<(String, i64)>, Failure> {
-        let looked = session.ask(folder, deadline, |client| async {
-            let answers = {
-                let mut question = client.new_multi_reader();
-                for member in members {
-                    question.add_get_data(&names::join(folder, &member.name))?;
-                }
-                question.commit()
-            };
-            answers.await
-        });
-        let answers = looked.await?.0.into_iter().flatten();
-        let said = answers.map(|answer| match answer {
-            MultiReadResult::Data { data, stat } => {
-                (String::from_utf8_lossy(&data).into_owned(), stat.czxid)
-            }
-            _ => (String::new(), 0),
-        });
-        Ok(said.collect())
     }
 
     fn now(&self) -> Instant {
