@@ -11,6 +11,7 @@ mod support;
 mod curator;
 mod ends;
 mod ensemble;
+mod examine;
 mod foreign;
 mod harness;
 mod late;

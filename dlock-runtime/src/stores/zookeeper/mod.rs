@@ -20,6 +20,7 @@
 
 mod ensemble;
 mod errors;
+mod examine;
 mod folders;
 mod marks;
 mod names;

@@ -27,6 +27,9 @@ const MUTEX_READ: &str = "read-lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
 
+/// The first of the numbers by which dlock takes no lock.
+const END: i64 = i32::MAX as i64 - (1 << 24);
+
 /// Between the owner and the number of permits, in front of a reader's mark.
 const PERMIT: &str = "-permit-";
 
@@ -147,8 +150,14 @@ pub(super) struct Member {
 /// away from the end by what services in Java may use up while one lock of
 /// dlock is held: they do not stop there.
 pub(super) fn is_at_the_end(sequence: i64) -> bool {
-    const END: i64 = i32::MAX as i64 - (1 << 24);
     !(0..END).contains(&sequence)
+}
+
+/// How much of its numbers a folder has used whose next node has this one, in percent, if
+/// that is much.
+pub(super) fn used_up(next: i64) -> Option<i64> {
+    let percent = next.saturating_mul(100) / END;
+    (percent >= 90).then_some(percent.min(100))
 }
 
 impl Member {

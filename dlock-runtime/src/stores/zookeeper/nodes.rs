@@ -240,7 +240,7 @@ impl Ensemble {
 /// The number of the next node in a folder. The server counts what is created,
 /// and shows it as what was created and deleted: twice the number, less the
 /// nodes that are there (`DataNode.copyStat` of ZooKeeper 3.8).
-fn next_number(cversion: i32, children: i32) -> i64 {
+pub(super) fn next_number(cversion: i32, children: i32) -> i64 {
     // Twice a number of 31 bits needs the sign's.
     let twice = cversion.wrapping_add(children).cast_unsigned();
     i64::from(twice / 2)

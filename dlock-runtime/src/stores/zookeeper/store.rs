@@ -21,8 +21,8 @@ use super::records::{Held, Record};
 use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Mode, Owner, Protocol,
-    Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
+    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, LockInfo, Mode, Owner,
+    Protocol, Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -86,6 +86,10 @@ impl Store for ZooKeeperStore {
 
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         self.ensemble.connect(deadline).await
+    }
+
+    async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        self.look_at_servers(deadline).await
     }
 
     async fn shut_down(&self, holds: bool, deadline: Deadline) {
