@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{ShownTokens, Store, connect, free, had, nothing_left, process, queued};
 use crate::support::locks::{
-    all_served, held, is_busy, is_done, is_lost, is_unsupported, says, served, shown,
+    self, all_served, held, is_busy, is_done, is_lost, is_unsupported, says, served, shown,
 };
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, eventually, within};
@@ -50,11 +50,10 @@ async fn is_refused(manager: &LockManager, owner: &str) {
 }
 
 fn is_taken_out<T>(answer: Result<T, LockError>) {
-    match answer {
-        Err(error @ LockError::TakenOut { .. }) => says(&error, &["`key`", "taken", "ask again"]),
-        Err(error) => panic!("{error:?}"),
-        Ok(_) => panic!("it had the lock"),
-    }
+    says(
+        &locks::is_taken_out(answer),
+        &["`key`", "taken", "ask again"],
+    );
 }
 
 async fn only_owner(manager: &LockManager) -> String {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
-use crate::support::locks::{had, held, is_busy, is_done, queued, served, wants};
+use crate::support::locks::{
+    had, held, is_busy, is_done, is_taken_out, is_unsupported, queued, says, served, wants,
+};
 use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::wait::eventually;
@@ -95,6 +97,47 @@ async fn nobody_in_java_waits_behind_what_was_done() {
             assert_eq!(java.told("release").await, "released");
         }
     }
+}
+
+/// A waiter of ours is taken out of a queue in which Java holds and waits: nobody in Java loses
+/// a place. One in Java does not look for what tells it, and stays.
+#[tokio::test]
+async fn a_waiter_is_taken_out_between_two_in_java() {
+    let scene = Scene::set().await;
+    let (mut holds, mut waits) = (Curator::start(&scene), Curator::start(&scene));
+    let (manager, operator) = (connect(&scene.url()).await, connect(&scene.url()).await);
+    let path = format!("{}/key", scene.root);
+    let order = format!("mutex {path}");
+    assert_eq!(holds.told(&order).await, "waits");
+    assert_eq!(holds.answer().await, "held");
+    let ours = tokio::spawn(manager.lock("key").acquire());
+    scene.has_nodes("key", 2).await;
+    assert_eq!(waits.told(&order).await, "waits");
+    scene.has_nodes("key", 3).await;
+
+    let queue = operator
+        .inspect("key")
+        .await
+        .expect("inspect")
+        .expect("held")
+        .queue;
+    let [our, java] = &queue[..] else {
+        panic!("{queue:?}");
+    };
+    let refused = operator.break_waiter("key", &java.owner).await;
+    says(&is_unsupported(refused), &["not dlock's"]);
+    let out = operator
+        .break_waiter("key", &our.owner)
+        .await
+        .expect("it waits");
+    assert!(out.is_some());
+    is_taken_out(ours.await.expect("no panic"));
+    assert_eq!(scene.nodes("key").await.len(), 2);
+    assert!(!waits.has_answered());
+    assert_eq!(holds.told("release").await, "released");
+    assert_eq!(waits.answer().await, "held");
+    assert_eq!(waits.told("release").await, "released");
+    had(&manager, "key").await;
 }
 
 #[tokio::test]

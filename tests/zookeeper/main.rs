@@ -19,6 +19,7 @@ mod marks;
 mod messages;
 mod numbers;
 mod secure;
+mod taken_out;
 mod traps;
 mod wake_ups;
 

@@ -153,6 +153,7 @@ impl<'a> Signed<'a> {
     feature = "redis",
     feature = "sqlx",
     feature = "etcd",
+    feature = "zookeeper",
     feature = "memcached"
 ))]
 pub(crate) fn is_signature(text: &str) -> bool {

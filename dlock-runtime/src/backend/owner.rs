@@ -113,6 +113,7 @@ impl Owner {
         feature = "redis",
         feature = "sqlx",
         feature = "etcd",
+        feature = "zookeeper",
         feature = "memcached"
     ))]
     pub(crate) fn read(text: &str) -> Option<Self> {

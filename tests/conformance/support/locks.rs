@@ -175,6 +175,8 @@ is_refused! {
     is_busy: Busy;
     /// Its body has been done.
     is_done: Done;
+    /// An operator has taken it out of the queue.
+    is_taken_out: TakenOut;
     /// The store does not answer.
     is_unavailable: Unavailable;
     /// The lease has ended.

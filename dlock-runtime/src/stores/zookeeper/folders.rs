@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::names;
 use super::nodes::Node;
 use super::queue::holders;
 use super::session::Session;
@@ -143,8 +144,8 @@ impl Folders {
         Some(folder.members.keys().cloned().collect())
     }
 
-    /// Tells those who hold the lock by a list; and those who are not in it although they
-    /// waited when it was asked for.
+    /// Tells those who hold the lock by a list; those who are not in it although they
+    /// waited when it was asked for; and those who are to leave.
     fn listed(
         &self,
         session: &Arc<Session>,
@@ -155,13 +156,17 @@ impl Folders {
         let holding = holders(names).0.into_iter().map(|member| member.name);
         let holding: HashSet<_> = holding.collect();
         let there: HashSet<_> = names.iter().collect();
+        let outs = names.iter().filter(|name| name.starts_with(names::OUT));
+        let outs: Vec<_> = outs.collect();
         let mut all = self.all.lock();
         let folder = all.get_mut(path);
         let Some(folder) = folder.filter(|folder| Arc::ptr_eq(&folder.session, session)) else {
             return;
         };
         for (name, told) in &folder.members {
-            if holding.contains(name) || asking.contains(name) && !there.contains(name) {
+            let is_gone = asking.contains(name) && !there.contains(name);
+            let is_out = || outs.iter().any(|out| names::is_out(out, name));
+            if holding.contains(name) || is_gone || is_out() {
                 told.notify_one();
             }
         }

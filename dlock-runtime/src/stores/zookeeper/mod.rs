@@ -18,6 +18,7 @@
 //!
 //! `docs/design/zookeeper.md` says why.
 
+mod broken;
 mod ensemble;
 mod errors;
 mod examine;

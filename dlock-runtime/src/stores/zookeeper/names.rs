@@ -27,6 +27,9 @@ const MUTEX_READ: &str = "read-lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
 
+/// What the name begins with of a node that tells a waiter to leave.
+pub(super) const OUT: &str = "~out-";
+
 /// The first of the numbers by which dlock takes no lock.
 const END: i64 = i32::MAX as i64 - (1 << 24);
 
@@ -109,6 +112,17 @@ pub(super) fn own(owner: Owner) -> String {
     let hex = format!("{:016x}{:016x}", owner.random(), owner.sequence());
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
     format!("{PROTECTED}{}-", parts.join("-"))
+}
+
+/// The name of what tells a waiter that it is taken out of the queue. It sorts as a mark does.
+pub(super) fn out(owner: Owner) -> String {
+    format!("{OUT}{}", own(owner))
+}
+
+/// Whether a node of this name tells that to the waiter of that one.
+pub(super) fn is_out(name: &str, waiter: &str) -> bool {
+    let owner = name.strip_prefix(OUT);
+    owner.is_some_and(|owner| waiter.starts_with(owner))
 }
 
 /// The name of an owner's mark.
@@ -254,7 +268,11 @@ mod tests {
             let member = Member::read(other).expect("a request");
             assert_eq!(member.mode, mode, "{other}");
         }
-        let mark = mark(owner);
+        let waiter = name(Recipe::Mutex, Mode::Write);
+        let (mark, out) = (mark(owner), out(owner));
+        assert!(is_out(&out, &waiter) && !is_out(&mark, &waiter));
+        let other = request(Owner::unique(), Recipe::Mutex, Mode::Write);
+        assert!(!is_out(&out, &other) && !is_out(&waiter, &waiter));
         for other in [
             "",
             "lock-",
@@ -262,10 +280,14 @@ mod tests {
             "config",
             "_c_1-lease-0000000001",
             &mark,
+            &out,
         ] {
             assert_eq!(Member::read(other), None, "{other}");
         }
-        assert!(*mark > *"2147483647", "{mark}");
+        assert!(
+            *mark > *"2147483647" && *out > *"2147483647",
+            "{mark} {out}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
+use super::broken::Word;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
 use super::folders::Folders;
@@ -56,6 +57,8 @@ pub(crate) enum Awaited {
 pub(crate) struct Attempt {
     /// The request's node, or one that comes yet.
     node: Option<Node>,
+    /// What tells a waiter that it is taken out.
+    word: Option<Word>,
     /// Of a list: the locks that are not looked at yet, once they are known, and those
     /// that are.
     keys: Option<Vec<String>>,
@@ -233,25 +236,11 @@ impl Store for ZooKeeperStore {
         &self,
         broken: &Break,
         deadline: Deadline,
-        _: &mut Attempt,
+        attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        // Who waits would make its next node: nothing that stays tells it why the first has
-        // gone.
-        let holder = broken.only_holder("zookeeper")?;
-        let session = self.ensemble.session(deadline).await?;
-        let folder = self.ensemble.folder(&broken.key);
-        let (names, _) = session.list(&folder, true, deadline).await?;
-        let (holders, _) = holders(&names);
-        let is_this = |member: &&Member| Shown(&member.name).to_string() == holder.owner;
-        let Some(member) = holders.iter().find(is_this) else {
-            return Ok(Freed::NotHeld);
-        };
-        let path = names::join(&folder, &member.name);
-        let deleted = session.ask(&folder, deadline, |client| client.delete(&path, None));
-        Ok(match deleted.await?.0 {
-            Some(()) => Freed::Released,
-            None => Freed::NotHeld,
-        })
+        self.ensemble
+            .break_node(broken, deadline, &mut attempt.word)
+            .await
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -395,6 +384,11 @@ impl ZooKeeperStore {
             own.delete(request.owner, deadline).await?;
             *node = None;
             return Ok(Take::Done);
+        }
+        if names.contains(&names::out(request.owner)) {
+            own.delete(request.owner, deadline).await?;
+            *node = None;
+            return Err(Failure::refused(BackendError::taken_out()));
         }
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {

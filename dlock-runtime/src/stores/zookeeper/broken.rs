@@ -1,0 +1,254 @@
+//! Breaking locks, and taking waiters out of their queue.
+//!
+//! A holder loses its node. A waiter whose node has gone would make another: it has to be told.
+//! So a node stands in the folder that names it, while it has a place: whoever waits lists the
+//! folder before it believes that it holds the lock, and finds it there. It is an ephemeral
+//! one of who breaks, who stays until the waiter has given its place back; from one that does
+//! not come (its process is dead, or paused) the place is then taken.
+
+use std::sync::Arc;
+
+use zookeeper_client::{CreateMode, Error, Stat};
+
+use super::ensemble::Ensemble;
+use super::names::{self, Member};
+use super::queue::{QueuePosition, holders, queue_position};
+use super::session::{AT_ONCE, Session};
+use super::wanted::Claim;
+use crate::backend::{Mode, Owner};
+use crate::deadline::Deadline;
+use crate::key::Shown;
+use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
+
+/// The node that tells a waiter. When this is dropped, it is removed.
+pub(super) struct Word {
+    session: Arc<Session>,
+    path: String,
+    /// Until this is dropped, it is not swept away.
+    claim: Option<Arc<Claim>>,
+    /// Or may come yet.
+    is_there: bool,
+}
+
+impl Word {
+    fn to_be_made(session: &Arc<Session>, path: String) -> Self {
+        let claim = session.wanted.claim(&path);
+        claim.is(path.clone());
+        Self {
+            session: Arc::clone(session),
+            path,
+            claim: Some(claim),
+            is_there: false,
+        }
+    }
+
+    async fn remove(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        let deleted = self.session.ask(&self.path, deadline, |client| {
+            client.delete(&self.path, None)
+        });
+        deleted.await?;
+        self.is_there = false;
+        Ok(())
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        self.claim = None;
+        if self.is_there {
+            // It is swept away.
+            self.session.wanted.doubt();
+        }
+    }
+}
+
+/// One who waits, and is to leave.
+struct Leaving<'a> {
+    session: &'a Arc<Session>,
+    folder: &'a str,
+    names: &'a [String],
+    /// Who holds the lock, and who waits before it.
+    ahead: &'a [&'a Member],
+    waiter: &'a Member,
+}
+
+impl Ensemble {
+    pub(super) async fn break_node(
+        &self,
+        broken: &Break,
+        deadline: Deadline,
+        word: &mut Option<Word>,
+    ) -> Result<Freed, Failure> {
+        let session = self.session(deadline).await?;
+        let folder = self.folder(&broken.key);
+        let (names, _) = session.list(&folder, true, deadline).await?;
+        let (holders, waiters) = holders(&names);
+        let is = |member: &Member, owner: &str| Shown(&member.name).to_string() == owner;
+        match &broken.whose {
+            Whose::Holder(holder) => {
+                let mut holders = holders.iter();
+                let Some(member) = holders.find(|member| is(member, &holder.owner)) else {
+                    return Ok(Freed::NotHeld);
+                };
+                let path = names::join(&folder, &member.name);
+                let deleted = session.ask(&folder, deadline, |client| client.delete(&path, None));
+                Ok(match deleted.await?.0 {
+                    Some(()) => Freed::Released,
+                    None => Freed::NotHeld,
+                })
+            }
+            Whose::Waiter(waiter) => {
+                let at = waiters.iter().position(|member| is(member, &waiter.owner));
+                let Some(at) = at else {
+                    return Ok(Freed::NotHeld);
+                };
+                let ahead: Vec<_> = holders.iter().chain(&waiters[..at]).collect();
+                let leaving = Leaving {
+                    session: &session,
+                    folder: &folder,
+                    names: &names,
+                    ahead: &ahead,
+                    waiter: &waiters[at],
+                };
+                self.take_out(broken, leaving, deadline, word).await
+            }
+        }
+    }
+
+    async fn take_out(
+        &self,
+        broken: &Break,
+        leaving: Leaving<'_>,
+        deadline: Deadline,
+        word: &mut Option<Word>,
+    ) -> Result<Freed, Failure> {
+        let Leaving {
+            session, folder, ..
+        } = leaving;
+        let path = names::join(folder, &leaving.waiter.name);
+        // What that one watches, if it is one node.
+        let watched = match queue_position(leaving.names, leaving.waiter) {
+            QueuePosition::Behind(name) => Some(names::join(folder, &name)),
+            _ => None,
+        };
+        let looked: Vec<_> = [path.clone()].into_iter().chain(watched.clone()).collect();
+        let mut found = session.read(folder, &looked, deadline).await?.into_iter();
+        let Some(Ok((said, _))) = found.next() else {
+            return Ok(Freed::NotHeld);
+        };
+        let owner = Owner::read(&String::from_utf8_lossy(&said));
+        let owner = owner.filter(|owner| leaving.waiter.name.starts_with(&names::own(*owner)));
+        let Some(owner) = owner else {
+            // Without its node it makes another, and is told nothing.
+            return Err(broken.refused("zookeeper (that waiter is not dlock's)"));
+        };
+        let wakes = match (watched, found.next()) {
+            (Some(watched), Some(Ok((data, stat)))) => Some((watched, data, stat)),
+            (Some(_), _) => return Err(somebody_has_gone()),
+            (None, _) => None,
+        };
+        // It stays for as long as this is repeated.
+        word.take_if(|word| !Arc::ptr_eq(&word.session, session));
+        let word = word.get_or_insert_with(|| {
+            Word::to_be_made(session, names::join(folder, &names::out(owner)))
+        });
+        let was_there = std::mem::replace(&mut word.is_there, true);
+        let told = self.tell(&leaving, &path, &word.path, wakes, deadline);
+        if let Err(failure) = told.await {
+            word.is_there = was_there || failure.applied != Applied::No;
+            return Err(failure);
+        }
+        // Whatever fails from here on, it is told.
+        let left = self.see_out(&path, word, deadline).await;
+        left.map_err(|failure| Failure {
+            applied: Applied::Answered,
+            ..failure
+        })
+    }
+
+    /// Waits until one who was told has given its place back, and takes it from one that does
+    /// not come.
+    async fn see_out(
+        &self,
+        path: &str,
+        word: &mut Word,
+        deadline: Deadline,
+    ) -> Result<Freed, Failure> {
+        let (time, session) = (&self.context.time, Arc::clone(&word.session));
+        let limit = deadline.min(time.after(self.context.patience()));
+        let _ = time.bound(limit, leaves(&session, path, deadline)).await;
+        let deleted = session.ask(path, deadline, |client| client.delete(path, None));
+        deleted.await?;
+        word.remove(deadline).await?;
+        Ok(Freed::Released)
+    }
+
+    /// While those are there behind whom it waits: it is no holder.
+    async fn tell(
+        &self,
+        leaving: &Leaving<'_>,
+        path: &str,
+        word: &str,
+        wakes: Option<(String, Vec<u8>, Stat)>,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let options = CreateMode::Ephemeral.with_acls(self.settings.acls());
+        let folder = leaving.folder;
+        let told = leaving.session.transact(folder, deadline, |steps| {
+            for before in in_the_way(leaving.waiter.mode, leaving.ahead) {
+                steps.add_check_version(&names::join(folder, &before.name), -1)?;
+            }
+            steps.add_check_version(path, -1)?;
+            steps.add_create(word, b"", &options)?;
+            match &wakes {
+                // Nothing but a change is told to who watches a node.
+                Some((watched, data, stat)) => {
+                    steps.add_set_data(watched, data, Some(stat.version))
+                }
+                // Those who watch the folder see the new one.
+                None => Ok(()),
+            }
+        });
+        match told.await? {
+            // By another operator, or by an attempt before this one.
+            Ok(_) | Err((_, Error::NodeExists)) => Ok(()),
+            Err((_, Error::NoNode | Error::BadVersion)) => Err(somebody_has_gone()),
+            Err((_, error)) => Err(leaving.session.refused(folder, error)),
+        }
+    }
+}
+
+/// Waits until the node is gone.
+async fn leaves(session: &Session, path: &str, deadline: Deadline) -> Result<(), Failure> {
+    loop {
+        session.wait_for_the_end_of(path).await?;
+        let there = session.ask(path, deadline, |client| client.check_stat(path));
+        if there.await?.0.flatten().is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// It may hold the lock now.
+fn somebody_has_gone() -> Failure {
+    Failure {
+        cause: Cause::Silence,
+        next: Next::Now,
+        applied: Applied::No,
+    }
+}
+
+/// While these are there, who asks so waits.
+fn in_the_way<'m>(
+    mode: Mode,
+    ahead: &'m [&'m Member],
+) -> impl Iterator<Item = &'m Member> + use<'m> {
+    let writer = ahead.iter().rposition(|other| !other.mode.is_shared());
+    let range = match (mode.is_shared(), writer) {
+        (true, Some(writer)) => writer..writer + 1,
+        // As many as there may be beside it, and one more.
+        (true, None) => 0..ahead.len().min(mode.most_beside().saturating_add(1)),
+        (false, _) => ahead.len().saturating_sub(1)..ahead.len(),
+    };
+    ahead[range].iter().take(AT_ONCE).copied()
+}
