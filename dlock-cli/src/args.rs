@@ -75,8 +75,8 @@ pub(crate) enum Command {
 
 The command has DLOCK_KEY and DLOCK_TOKEN in its environment, of several keys one a line.
 
-Exit codes: the command's own, 128 + signal if one ended it; 75 busy or timed out; 74 the lock
-was lost, or about to be; 69 the store is down; 77 not allowed there; 78 configuration; 64 usage;
+Exit codes: the command's own, 128 + signal if one ended it; 75 busy, timed out, or taken out of
+the queue; 74 the lock was lost, or about to be; 69 the store is down; 77 not allowed there; 78 configuration; 64 usage;
 126 the command cannot be run; 127 it is not found.")]
 pub(crate) struct Run {
     /// What to lock
@@ -106,16 +106,17 @@ pub(crate) struct Run {
     /// Keeps the lock for at least this long
     #[arg(long, value_name = "DUR", value_parser = duration::or_zero)]
     pub(crate) min_hold: Option<Duration>,
-    /// How long before the lock would be lost the command is sent TERM; KILL follows when it is
-    #[arg(short, long, value_name = "DUR", default_value = "5s", value_parser = duration::or_zero)]
-    pub(crate) kill_after: Duration,
+    /// How long before the lock would be lost the command is sent TERM; KILL follows when it is.
+    /// Else 5s, or less where the lease is too short for that
+    #[arg(short, long, value_name = "DUR", value_parser = duration::or_zero)]
+    pub(crate) kill_after: Option<Duration>,
     /// What becomes of the command when the lock is lost
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
-    /// Exits with this if the lock is busy, in place of 75
+    /// Exits with this if the lock is not had, in place of 75
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::BUSY)]
     pub(crate) busy_code: u8,
-    /// Exits with 0 if the lock is busy
+    /// Exits with 0 if the lock is not had
     #[arg(long, conflicts_with = "busy_code")]
     pub(crate) skip_ok: bool,
     /// The command, with its arguments; no shell reads them
@@ -247,7 +248,8 @@ pub(crate) struct Break {
 
 /// Waits in the queue of a lock and returns when its turn has come
 ///
-/// It takes the lock and gives it back at once.
+/// It takes the lock and gives it back at once. It waits as one who wants the lock for itself:
+/// readers and permits that come later queue behind it.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock wait deploy && echo 'the deploy is over'

@@ -80,11 +80,11 @@ pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
 }
 
 /// A line for each lock.
-const LOCK: [&str; 8] = [
-    "KEY", "MODE", "HOLDER", "HOST", "PID", "AGE", "LEFT", "WAITERS",
+const LOCK: [&str; 9] = [
+    "KEY", "MODE", "HOLDER", "HOST", "PID", "TOKEN", "AGE", "LEFT", "WAITERS",
 ];
 
-fn of_lock(lock: &LockInfo) -> [String; 8] {
+fn of_lock(lock: &LockInfo) -> [String; 9] {
     let first = holders(lock).next();
     let [host, pid] = place(first.and_then(|first| first.process.as_ref()));
     [
@@ -93,6 +93,7 @@ fn of_lock(lock: &LockInfo) -> [String; 8] {
         holder(lock),
         host,
         pid,
+        first.map_or_else(nothing, token),
         first.map_or_else(nothing, age),
         time(left(lock)),
         waiters(lock.waiters),
@@ -113,7 +114,7 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
             name(holder),
             host,
             pid,
-            holder.token.map_or_else(nothing, |token| token.to_string()),
+            token(holder),
             age(holder),
             time(holder.expires_in),
             waiters(lock.waiters),
@@ -228,6 +229,11 @@ pub(crate) fn name(holder: &HolderInfo) -> String {
         Some(process) => &process.label,
         None => &holder.owner,
     })
+}
+
+/// The first fencing token of its grant.
+fn token(holder: &HolderInfo) -> String {
+    holder.token.map_or_else(nothing, |token| token.to_string())
 }
 
 /// Its machine, and its number there.

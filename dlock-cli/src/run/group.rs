@@ -2,8 +2,10 @@
 
 use std::fs;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process,
+    test_kill_process_group, waitid,
 };
 
 /// A process group and its leader, which is a child of the tool. As long as the leader has
@@ -31,9 +33,20 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all of the group. That nobody is left is no failure.
+    /// Sends a signal to all of the group that this user may send it to; the others
+    /// [are out of reach](Self::is_out_of_reach). That nobody is left is no failure.
     pub(super) fn send(self, signal: Signal) {
         let _ = kill_process_group(self.0, signal);
+    }
+
+    /// Whether somebody in it may not be sent a signal by this user, as what `sudo` runs.
+    pub(super) fn is_out_of_reach(self) -> bool {
+        self.members().any(is_foreign)
+    }
+
+    /// Whether its leader, which runs, is one of those. This costs less.
+    pub(super) fn has_foreign_leader(self) -> bool {
+        is_foreign(self.0)
     }
 
     /// Tells all of the group to end.
@@ -45,7 +58,7 @@ impl Group {
 
     /// Whether anybody has this number for a group, alive or not yet reaped.
     pub(super) fn exists(self) -> bool {
-        test_kill_process_group(self.0) != Err(rustix::io::Errno::SRCH)
+        test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 
     /// What has become of the leader, which stays unreaped.
@@ -70,31 +83,34 @@ impl Group {
 
     /// Whether anybody but the leader is alive in the group.
     pub(super) fn has_others(self) -> bool {
-        let Ok(processes) = fs::read_dir("/proc") else {
-            return false;
-        };
-        processes.flatten().any(|process| {
+        self.members().any(|member| member != self.0)
+    }
+
+    /// Who is alive in it.
+    fn members(self) -> impl Iterator<Item = Pid> {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes.filter_map(move |process| {
             let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            self.is_other(&stat)
+            self.member(&stat)
         })
     }
 
     /// By a line as in `/proc/PID/stat`: number, name in brackets, state, parent, group.
-    fn is_other(self, stat: &str) -> bool {
-        let number = stat
-            .split(' ')
-            .next()
-            .and_then(|number| number.parse().ok());
+    fn member(self, stat: &str) -> Option<Pid> {
+        let number = stat.split(' ').next()?.parse().ok()?;
         // The name may hold anything, brackets too.
-        let Some((_, rest)) = stat.rsplit_once(") ") else {
-            return false;
-        };
+        let (_, rest) = stat.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         let state = fields.next();
         let group: Option<i32> = fields.nth(1).and_then(|group| group.parse().ok());
         let leader = self.0.as_raw_nonzero().get();
-        group == Some(leader) && number != Some(leader) && !matches!(state, Some("Z" | "X"))
+        let is_member = group == Some(leader) && !matches!(state, Some("Z" | "X"));
+        Pid::from_raw(number).filter(|_| is_member)
     }
+}
+
+fn is_foreign(process: Pid) -> bool {
+    test_kill_process(process) == Err(Errno::PERM)
 }
 
 #[cfg(test)]
@@ -104,15 +120,19 @@ mod tests {
     #[test]
     fn who_is_in_the_group_shows_whatever_its_name_is() {
         let group = Group::of(7).expect("a number");
-        for (stat, other) in [
-            ("9 (sleep) S 7 7 3 0", true),
-            ("9 (a) Z 1 2) R 7 7 3 0", true),
-            ("9 (sleep) Z 7 7 3 0", false),
-            ("7 (sh) S 3 7 3 0", false),
-            ("9 (sleep) S 7 8 3 0", false),
-            ("", false),
+        for (stat, member) in [
+            ("9 (sleep) S 7 7 3 0", Some(9)),
+            ("9 (a) Z 1 2) R 7 7 3 0", Some(9)),
+            ("9 (sleep) Z 7 7 3 0", None),
+            ("7 (sh) S 3 7 3 0", Some(7)),
+            ("7 (sh) Z 3 7 3 0", None),
+            ("9 (sleep) S 7 8 3 0", None),
+            ("", None),
         ] {
-            assert_eq!(group.is_other(stat), other, "{stat}");
+            let seen = group
+                .member(stat)
+                .map(|member| member.as_raw_nonzero().get());
+            assert_eq!(seen, member, "{stat}");
         }
     }
 }

@@ -12,6 +12,10 @@ mod supervise;
 pub(crate) mod terminal;
 pub(crate) mod watch;
 
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
 use dlock::{Config, LockError, LockGuard, LockManager, LockRequest, Patience};
 
 use self::signals::Signals;
@@ -20,9 +24,20 @@ use crate::args::{Common, OnLost, Run};
 use crate::exit::Exit;
 use crate::{say, store};
 
+/// How long the command has to end, if nothing else is said and the lease is long enough; and
+/// what is too little to be chosen for somebody.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+const LEAST_KILL_AFTER: Duration = Duration::from_secs(1);
+
+/// What a label has at most.
+const LONGEST_LABEL: usize = 63;
+
 pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
-    let config = store::config(common)?;
-    check_times(args, &config)?;
+    let config = labelled(args, store::config(common)?);
+    let request_timeout = config.get_request_timeout();
+    let asked = args.ttl.unwrap_or_else(|| config.get_ttl());
+    // Before anything is asked for; and again when it is known what was granted.
+    kill_after(args, asked, asked, request_timeout)?;
     store::block_on(async {
         let mut signals = Signals::listen()?;
         let connecting = store::connect(config);
@@ -30,33 +45,82 @@ pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
             manager = connecting => manager?,
             signal = signals.ends() => return Ok(Exit::of_signal(signal)),
         };
-        let exit = under_lock(args, &manager, &mut signals).await;
+        let time_to_end = |granted| kill_after(args, asked, granted, request_timeout);
+        let exit = under_lock(args, &manager, time_to_end, &mut signals).await;
         store::close(&manager).await;
         Ok(exit)
     })
 }
 
+/// What runs under the lock is what people know, and not the tool. `DLOCK_LABEL` says
+/// otherwise.
+fn labelled(args: &Run, config: Config) -> Config {
+    if std::env::var_os("DLOCK_LABEL").is_some() {
+        return config;
+    }
+    let program = args.command.first();
+    let name = program.and_then(|program| Path::new(program).file_name());
+    match name.map(OsStr::to_string_lossy).as_deref().and_then(label) {
+        Some(label) => config.label(label),
+        None => config,
+    }
+}
+
+/// A name with nothing in it that a label may not have.
+fn label(name: &str) -> Option<String> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let letters = name.chars().take(LONGEST_LABEL);
+    let label: String = letters.map(|c| if is_fine(c) { c } else { '-' }).collect();
+    (!label.is_empty()).then_some(label)
+}
+
+/// How long before its lease ends the command is told, of a lease that lasts for so long.
+///
 /// A lease is never nearer to its end than two thirds of its ttl, less the time that the
 /// store may take to answer; with less warning than that, TERM is sent only if something is
-/// wrong.
-fn check_times(args: &Run, config: &Config) -> Result<(), Exit> {
-    let ttl = args.ttl.unwrap_or_else(|| config.get_ttl());
-    let most = (ttl * 2 / 3).saturating_sub(config.get_request_timeout());
-    if args.on_lost == OnLost::Ignore || args.kill_after <= most {
-        return Ok(());
+/// wrong. The store may grant less than was asked for.
+fn kill_after(
+    args: &Run,
+    asked: Duration,
+    granted: Duration,
+    request_timeout: Duration,
+) -> Result<Duration, Exit> {
+    let most = (granted * 2 / 3).saturating_sub(request_timeout);
+    let wanted = args.kill_after.unwrap_or(KILL_AFTER);
+    if args.on_lost == OnLost::Ignore || wanted <= most {
+        return Ok(wanted);
+    }
+    let capped = match granted < asked {
+        true => format!(" (the store grants no more; {asked:?} were asked for)"),
+        false => String::new(),
+    };
+    if args.kill_after.is_none() && most >= LEAST_KILL_AFTER {
+        return Ok(most);
     }
     say::line(format_args!(
-        "--kill-after {:?} is too long: with a ttl of {ttl:?} and a request timeout of {:?} it \
-         may be {most:?} at most (two thirds of the ttl less a request timeout); raise --ttl, or \
-         lower --kill-after or DLOCK_REQUEST_TIMEOUT",
-        args.kill_after,
-        config.get_request_timeout(),
+        "--kill-after {wanted:?} is too long: with a ttl of {granted:?}{capped} and a request \
+         timeout of {request_timeout:?} it may be {most:?} at most (two thirds of the ttl less a \
+         request timeout); raise --ttl, or lower --kill-after or DLOCK_REQUEST_TIMEOUT"
     ));
     Err(Exit::CONFIG)
 }
 
+/// Nobody has asked for it, and a job that runs often would tell it often.
+fn tell_if_short(args: &Run, time: Duration, granted: Duration) {
+    if args.kill_after.is_none() && time < KILL_AFTER && say::is_verbose() {
+        say::line(format_args!(
+            "a lease of {granted:?} leaves the command {time:?} to end, and not {KILL_AFTER:?}"
+        ));
+    }
+}
+
 /// Takes the lock, runs the command, gives the lock back.
-async fn under_lock(args: &Run, manager: &LockManager, signals: &mut Signals) -> Exit {
+async fn under_lock(
+    args: &Run,
+    manager: &LockManager,
+    time_to_end: impl Fn(Duration) -> Result<Duration, Exit>,
+    signals: &mut Signals,
+) -> Exit {
     let had = tokio::select! {
         had = acquire(args, manager) => had,
         // The place in the queue goes back.
@@ -64,7 +128,11 @@ async fn under_lock(args: &Run, manager: &LockManager, signals: &mut Signals) ->
     };
     let guard = match had {
         Ok(guard) => guard,
-        Err(error @ (LockError::Busy { .. } | LockError::Timeout { .. })) => {
+        Err(
+            error @ (LockError::Busy { .. }
+            | LockError::Timeout { .. }
+            | LockError::TakenOut { .. }),
+        ) => {
             // Cron sends a mail about whatever is printed.
             if args.skip_ok && !say::is_verbose() {
                 return Exit::OK;
@@ -74,7 +142,10 @@ async fn under_lock(args: &Run, manager: &LockManager, signals: &mut Signals) ->
         }
         Err(error) => return Exit::of(&error),
     };
-    let ended = match Supervised::start(args, &guard) {
+    let started = time_to_end(guard.ttl())
+        .inspect(|time| tell_if_short(args, *time, guard.ttl()))
+        .and_then(|kill_after| Supervised::start(args, kill_after, &guard, signals));
+    let ended = match started {
         Ok(command) => command.until_ended(&guard, signals).await,
         Err(exit) => Ended {
             exit,
@@ -143,5 +214,18 @@ async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
     match ended.given_up {
         true => Exit::LOST,
         false => ended.exit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn a_label_is_the_name_of_the_command_as_near_as_it_can_be_written() {
+        assert_eq!(label("report.sh").as_deref(), Some("report.sh"));
+        assert_eq!(label("my job,é").as_deref(), Some("my-job--"));
+        assert_eq!(label(&"x".repeat(70)).map(|label| label.len()), Some(63));
+        assert_eq!(label(""), None);
     }
 }

@@ -4,13 +4,14 @@ use std::fs;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::exit::Exit;
 use crate::say;
 
-/// All that a program may be sent and catch, but those of its own faults.
-const CAUGHT: [Signal; 17] = [
+/// All that a program may be sent and catch, but those of its own faults; `PIPE` is one of
+/// them, as the tool gets it for what it prints itself.
+const CAUGHT: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -28,20 +29,42 @@ const CAUGHT: [Signal; 17] = [
     Signal::PROF,
     Signal::WINCH,
     Signal::IO,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+    #[cfg(target_os = "linux")]
+    Signal::STKFLT,
 ];
+
+/// Those that stop who asks a terminal for something from its background. The tool asks for
+/// nothing there once its command runs.
+const OF_BACKGROUND: &[Signal] = &[Signal::TTIN, Signal::TTOU];
 
 /// Those that do nothing to who does not catch them.
 pub(crate) const HARMLESS: [Signal; 4] = [Signal::CHILD, Signal::CONT, Signal::URG, Signal::WINCH];
 
 /// The signals that come from now on, in their order.
-pub(crate) struct Signals(UnboundedReceiver<Signal>);
+pub(crate) struct Signals {
+    told: UnboundedReceiver<Signal>,
+    tell: UnboundedSender<Signal>,
+}
 
 impl Signals {
     /// Within a runtime.
     pub(crate) fn listen() -> Result<Self, Exit> {
         let (tell, told) = unbounded_channel();
+        let signals = Self { told, tell };
+        signals.add(CAUGHT)?;
+        Ok(signals)
+    }
+
+    /// Those besides that a command may be sent.
+    pub(super) fn listen_for_command(&self) -> Result<(), Exit> {
+        self.add(OF_BACKGROUND)
+    }
+
+    fn add(&self, signals: &[Signal]) -> Result<(), Exit> {
         let ignored = ignored();
-        for caught in CAUGHT {
+        for &caught in signals {
             // What was ignored for us, as by `nohup`, is to be ignored by the command.
             let number = caught.as_raw();
             if caught != Signal::CHILD && ignored & (1 << (number - 1)) != 0 {
@@ -51,17 +74,17 @@ impl Signals {
                 say::line(format_args!("cannot listen to {caught:?}: {error}"));
                 Exit::SYSTEM
             })?;
-            let tell = tell.clone();
+            let tell = self.tell.clone();
             tokio::spawn(async move {
                 while stream.recv().await.is_some() && tell.send(caught).is_ok() {}
             });
         }
-        Ok(Self(told))
+        Ok(())
     }
 
     /// The next one. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Signal {
-        match self.0.recv().await {
+        match self.told.recv().await {
             Some(signal) => signal,
             None => std::future::pending().await,
         }

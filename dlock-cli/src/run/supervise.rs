@@ -27,6 +27,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long the job is given to hear that it is to stop.
 const HEARS: Duration = Duration::from_secs(1);
 
+/// What is left to say when the lock is lost.
+const OUT_OF_REACH: &str = "the lock is lost, and the command runs on without it: this user may \
+                            not end all of it; end it as its own user";
+
 /// How a command ended.
 pub(super) struct Ended {
     pub(super) exit: Exit,
@@ -51,6 +55,8 @@ pub(super) struct Supervised {
     /// TERM was sent as the lock was about to be lost, or KILL as it was.
     warned: bool,
     lost: bool,
+    /// That it cannot be ended by this user.
+    told_of_reach: bool,
 }
 
 /// What the loop does next.
@@ -63,7 +69,13 @@ enum Event {
 
 impl Supervised {
     /// Starts the command. It has not begun when this fails.
-    pub(super) fn start(args: &Run, guard: &LockGuard) -> Result<Self, Exit> {
+    pub(super) fn start(
+        args: &Run,
+        kill_after: Duration,
+        guard: &LockGuard,
+        signals: &Signals,
+    ) -> Result<Self, Exit> {
+        signals.listen_for_command()?;
         let program = args.command.first().map(|name| name.to_string_lossy());
         let program = program.unwrap_or_default().into_owned();
         let failed = |error: &io::Error| {
@@ -81,7 +93,7 @@ impl Supervised {
         let kills = args.on_lost == OnLost::Kill;
         let watcher = match args.on_lost {
             OnLost::Ignore => Ok(None),
-            _ => Watcher::start(group, deadline, args.kill_after, kills).map(Some),
+            _ => Watcher::start(group, deadline, kill_after, kills).map(Some),
         };
         let mut terminal = Terminal::open();
         let started = watcher.and_then(|watcher| {
@@ -99,12 +111,13 @@ impl Supervised {
                 watcher,
                 terminal,
                 on_lost: args.on_lost,
-                kill_after: args.kill_after,
+                kill_after,
                 renewed_until: args.max_hold.map(|limit| Instant::now() + limit),
                 tell_every: tell_every(guard),
                 program,
                 warned: false,
                 lost: false,
+                told_of_reach: false,
             }),
             Err(error) => {
                 group.send(Signal::KILL);
@@ -121,7 +134,7 @@ impl Supervised {
     pub(super) async fn until_ended(mut self, guard: &LockGuard, signals: &mut Signals) -> Ended {
         let exit = loop {
             match self.group.look() {
-                Look::Runs => {}
+                Look::Runs => self.look_at_reach(guard),
                 Look::Stopped(signal) => self.stopped(signal, guard, signals).await,
                 Look::Exited(code) => break Exit(u8::try_from(code).unwrap_or(u8::MAX)),
                 Look::Killed(signal) => break Exit::of_signal(signal),
@@ -206,6 +219,21 @@ impl Supervised {
         self.keep_watched(guard);
     }
 
+    /// What runs as another user, through `sudo`, does not end with the lock.
+    fn look_at_reach(&mut self, guard: &LockGuard) {
+        if self.told_of_reach || self.on_lost == OnLost::Ignore || !self.group.has_foreign_leader()
+        {
+            return;
+        }
+        self.told_of_reach = true;
+        say::line(format_args!(
+            "`{}` runs as another user, whom this one may send no signals: it gets none, and \
+             runs on if the lock `{}` is lost; run dlock itself as that user: `sudo dlock run …`",
+            self.program,
+            guard.key(),
+        ));
+    }
+
     /// Why the lock comes to its end.
     fn why(&self) -> &'static str {
         match self.renewed_until {
@@ -217,13 +245,17 @@ impl Supervised {
     fn warn(&mut self, guard: &LockGuard) {
         self.warned = true;
         let left = guard.deadline().map(|end| end - Instant::now());
+        self.terminate();
+        let told = match self.group.is_out_of_reach() {
+            true => "this user may not tell all of the command to end, so that it runs on",
+            false => "the command is told to end",
+        };
         say::line(format_args!(
-            "the lock `{}` {} and ends in {}; the command is told to end",
+            "the lock `{}` {} and ends in {}; {told}",
             guard.key(),
             self.why(),
             shown(left.unwrap_or_default()),
         ));
-        self.terminate();
     }
 
     fn terminate(&mut self) {
@@ -238,12 +270,18 @@ impl Supervised {
         match self.on_lost {
             OnLost::Kill => {
                 self.group.send(Signal::KILL);
-                say::line("the lock is lost; the command was killed");
+                say::line(match self.group.is_out_of_reach() {
+                    true => OUT_OF_REACH,
+                    false => "the lock is lost; the command was killed",
+                });
             }
             OnLost::Signal if self.warned => {}
             OnLost::Signal => {
-                say::line("the lock is lost; the command is told to end");
                 self.terminate();
+                say::line(match self.group.is_out_of_reach() {
+                    true => OUT_OF_REACH,
+                    false => "the lock is lost; the command is told to end",
+                });
             }
             OnLost::Ignore => say::line("the lock is lost; the command goes on without it"),
         }
@@ -277,8 +315,14 @@ impl Supervised {
             return;
         }
         if !(self.lost && self.on_lost == OnLost::Kill) {
-            say::line("the command has ended; what it left running is told to end too");
             self.group.terminate();
+            say::line(match self.group.is_out_of_reach() {
+                true => {
+                    "the command has ended; what it left running is of another user, and is \
+                     waited for: this one may not tell it to end"
+                }
+                false => "the command has ended; what it left running is told to end too",
+            });
         }
         let end = Instant::now() + self.kill_after;
         while self.group.has_others() {

@@ -1,5 +1,10 @@
 //! `dlock run` when its lock is lost, and when the tool itself is killed or stopped.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::support::dir::TempDir;
+use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
@@ -47,12 +52,19 @@ async fn the_group_is_dead_when_the_next_holder_comes() {
             lives(&command) && lives(&child),
             "{fault:?}: there is time left"
         );
-        let look = format!("for p in {command} {child}; do cut -d' ' -f3 /proc/$p/stat; done");
+        let look = format!(
+            "for p in {command} {child}; do cut -d' ' -f3 /proc/$p/stat 2>/dev/null || echo none; done"
+        );
         let next = ran(dlock(&server.url(), &["run", "k", "--", "sh", "-c", &look])).await;
+        // A line for each: a process that nobody has reaped yet, or none.
         let states = stdout(&next);
+        let states: Vec<_> = states.lines().collect();
+        assert_eq!(states.len(), 2, "{fault:?}: {}", stderr(&next));
         assert!(
-            states.lines().all(|state| matches!(state, "Z" | "X")),
-            "{fault:?}: {states}"
+            states
+                .iter()
+                .all(|state| matches!(*state, "Z" | "X" | "none")),
+            "{fault:?}: {states:?}"
         );
         nobody_watches(&command).await;
         match fault {
@@ -227,4 +239,51 @@ async fn a_short_outage_is_nothing() {
     drop(tool.process.input());
     let ended = tool.end().await;
     assert_eq!(code(&ended), 6, "{}", stderr(&ended));
+}
+
+/// What runs as another user, as through `sudo`, does not end, and nobody says that it has.
+/// Only root can make a program that becomes somebody else.
+#[tokio::test]
+async fn what_may_not_be_signalled_runs_on_and_is_told() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not root: nothing to look at");
+        return;
+    }
+    let server = redis().await;
+    let dir = TempDir::default();
+    let put = |file: &str, name: &str, mode: u32| {
+        let path = dir.path().join(name);
+        std::fs::copy(file, &path).expect("a file");
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("rights");
+        path
+    };
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("rights");
+    let tool = put(env!("CARGO_BIN_EXE_dlock"), "dlock", 0o755);
+    let become_root = put("/usr/bin/setpriv", "sudo", 0o4755);
+    let mut user = command("setpriv");
+    user.args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(tool)
+        .args(["run", "--ttl", "6s", "-k", "1s", "k", "--"])
+        .arg(become_root)
+        .args(["--reuid=0", "--clear-groups", "sh", "-c"])
+        .arg("echo pid $$; while :; do sleep 0.05; done")
+        .env("DLOCK_URL", server.url())
+        .env("DLOCK_REQUEST_TIMEOUT", "2s");
+    let mut tool = Program::start(user);
+    let command = printed(&tool, "pid ").await;
+    let told = async |what: &str| {
+        let told = async || tool.errors().contains(what).then_some(());
+        eventually("it is told", told).await;
+    };
+    told("sudo` runs as another user").await;
+    take_away(&server).await;
+    told("the command runs on without it").await;
+    assert!(lives(&command));
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", &command])
+        .status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{}", stderr(&ended));
+    assert!(!stderr(&ended).contains("killed"), "{}", stderr(&ended));
 }

@@ -4,6 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
+use crate::databases::postgres::PostgreSql;
+use crate::databases::server::Server;
+use crate::screen::Screen;
 use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::wait::until;
@@ -136,7 +139,7 @@ async fn who_waits_is_told_when_it_is_free() {
         let [_, holder, _, _, place, ..] = shown.lines().collect::<Vec<_>>()[..] else {
             return false;
         };
-        holder.contains("dlock") && place.starts_with("1 ") && place.contains(&pid)
+        holder.contains(" sh ") && place.starts_with("1 ") && place.contains(&pid)
     })
     .await;
     let json = stdout(&ran(dlock(&url, &["show", "k", "-o", "json"])).await);
@@ -166,9 +169,15 @@ async fn shells_complete() {
 async fn a_reader_that_left_is_no_panic() {
     let server = redis().await;
     let url = server.url();
+    let holder = held(&url, "k", &[]);
+    printed(&holder, "pid ").await;
     for arguments in [
         &["ls"][..],
         &["ls", "-o", "json"],
+        &["show", "k"],
+        &["show", "k", "-o", "json"],
+        &["doctor"],
+        &["doctor", "-o", "json"],
         &["completions", "bash"],
         &["--help"],
         &["run", "--help"],
@@ -188,7 +197,7 @@ async fn a_reader_that_left_is_no_panic() {
     // Nor is one whose errors nobody reads.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let mut tool = dlock(&url, &["run", "k", "--", "/no/such/thing"]);
+    let mut tool = dlock(&url, &["run", "free", "--", "/no/such/thing"]);
     tool.stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(writer);
@@ -212,4 +221,50 @@ async fn arguments_need_not_be_text() {
     tool.arg(odd);
     let refused = ran(tool).await;
     assert_eq!(code(&refused), 64, "{}", stderr(&refused));
+}
+
+/// Whichever store it is, and whether it answers.
+#[tokio::test]
+async fn passwords_are_never_shown() {
+    let server = Server::<PostgreSql>::shared().await;
+    let database = server.database().await;
+    let postgres = server.url(&database, server.port());
+    let (_, host) = postgres.split_once("//").expect("a URL");
+    let host = host.rsplit('@').next().expect("a host");
+    let login = |url: &str| url.replace("LOGIN", "postgres:hunter2");
+    let mut urls = vec![
+        login(&format!("postgres://LOGIN@{host}?create_tables=true")),
+        login("postgres://LOGIN@127.0.0.1:1/locks"),
+        login("mysql://LOGIN@127.0.0.1:1/locks"),
+        login("zookeeper://LOGIN@127.0.0.1:1"),
+        login("memcached://LOGIN@127.0.0.1:1"),
+    ];
+    if cfg!(feature = "etcd") {
+        urls.push(login("etcd://LOGIN@127.0.0.1:1"));
+    }
+    for url in &urls {
+        for arguments in [
+            &["-v", "run", "k", "--", "true"][..],
+            &["-v", "ls", "-o", "json"],
+            &["-v", "show", "k"],
+            &["-v", "break", "k", "--yes"],
+            &["-v", "doctor"],
+        ] {
+            let mut tool = dlock(url, arguments);
+            tool.env("DLOCK_REQUEST_TIMEOUT", "2s");
+            let run = ran(tool).await;
+            let said = stdout(&run) + &stderr(&run);
+            assert!(!said.is_empty(), "{arguments:?}");
+            assert!(!said.contains("hunter2"), "{arguments:?}: {said}");
+        }
+    }
+    // One that is shown, and one that cannot be.
+    for url in &urls[..2] {
+        let mut top = Screen::of_tool(url, &["-v", "top"], (24, 100), &[]);
+        let shown = |text: &str| text.contains("nothing is held") || text.contains("refused");
+        let text = top.until("it is told", shown).await;
+        assert!(!text.contains("hunter2"), "{text}");
+        top.types("q");
+        top.ends();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::support::process::Process;
@@ -200,35 +200,75 @@ async fn min_hold_keeps_it() {
     assert_eq!(code(&next), 75);
 }
 
+/// All but those that nobody can catch, that tell of a program's own faults, and those of
+/// real time. A shell may not know all of them by name.
+const PASSED_ON: [Signal; 20] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGTERM,
+    Signal::SIGSTKFLT,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGURG,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGWINCH,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+];
+
 #[tokio::test]
 async fn every_signal_reaches_the_whole_group() {
     let server = redis().await;
-    let script =
-        "for s in HUP INT QUIT USR1 USR2 ALRM TERM WINCH URG; do trap \"echo $1 got $s\" $s; done
+    let numbers: Vec<_> = PASSED_ON
+        .iter()
+        .map(|signal| (*signal as i32).to_string())
+        .collect();
+    // A shell that waits has its traps run at once; who else is in the group ignores all.
+    let script = format!(
+        "all='{}'
+        for s in $all; do trap '' $s; done; sleep 1000 &
+        for s in $all; do trap \"echo $1 got $s.\" $s; done
         echo $1 pid $$
+        [ $1 = child ] || sh -c \"$0\" \"$0\" child &
+        while :; do wait; done",
+        numbers.join(" ")
+    );
+    let arguments = ["run", "k", "--", "sh", "-c", &script, &script, "parent"];
+    let mut program = Program::start(dlock(&server.url(), &arguments));
+    let parent = printed(&program, "parent pid ").await;
+    printed(&program, "child pid ").await;
+    for (signal, number) in PASSED_ON.iter().zip(&numbers) {
+        send(&program.process, *signal);
+        printed(&program, &format!("parent got {number}.")).await;
+        // A shell has what it puts into the background ignore these two.
+        if !matches!(signal, Signal::SIGINT | Signal::SIGQUIT) {
+            printed(&program, &format!("child got {number}.")).await;
+        }
+    }
+    let group = Pid::from_raw(parent.parse().expect("a number"));
+    killpg(group, Signal::SIGKILL).expect("our own group");
+    assert_eq!(code(&program.end().await), 137);
+}
+
+#[tokio::test]
+async fn a_command_stops_with_the_tool_and_ends_with_it() {
+    let server = redis().await;
+    let script = "echo $1 pid $$
         [ $1 = child ] || sh -c \"$0\" \"$0\" child &
         while :; do sleep 0.05; done";
     let arguments = ["run", "k", "--", "sh", "-c", script, script, "parent"];
     let program = Program::start(dlock(&server.url(), &arguments));
     let parent = printed(&program, "parent pid ").await;
     let child = printed(&program, "child pid ").await;
-    for (signal, name) in [
-        (Signal::SIGHUP, "HUP"),
-        (Signal::SIGQUIT, "QUIT"),
-        (Signal::SIGUSR1, "USR1"),
-        (Signal::SIGUSR2, "USR2"),
-        (Signal::SIGALRM, "ALRM"),
-        (Signal::SIGTERM, "TERM"),
-        (Signal::SIGWINCH, "WINCH"),
-        (Signal::SIGURG, "URG"),
-    ] {
-        send(&program.process, signal);
-        printed(&program, &format!("parent got {name}")).await;
-        // A shell has what it puts into the background ignore this one.
-        if signal != Signal::SIGQUIT {
-            printed(&program, &format!("child got {name}")).await;
-        }
-    }
     send(&program.process, Signal::SIGTSTP);
     until(
         "it is stopped",
@@ -330,7 +370,13 @@ async fn mistakes_have_their_codes() {
             "ttl",
         ),
         (
-            &["run", "--ttl", "12s", "k", "--", "true"],
+            &["run", "--ttl", "12s", "-k", "5s", "k", "--", "true"],
+            78,
+            "--kill-after",
+        ),
+        // No time is left to end in.
+        (
+            &["run", "--ttl", "8s", "k", "--", "true"],
             78,
             "--kill-after",
         ),
@@ -367,6 +413,53 @@ async fn mistakes_have_their_codes() {
     assert!(stderr(&unset).contains("DLOCK_URL"), "{}", stderr(&unset));
 }
 
+/// By default no longer than the lease allows.
+#[tokio::test]
+async fn a_short_lease_leaves_less_time_to_end() {
+    let server = redis().await;
+    let url = server.url();
+    let short = ["run", "--ttl", "12s", "k", "--", "true"];
+    let quiet = ran(dlock(&url, &short)).await;
+    assert_eq!((code(&quiet), &*stderr(&quiet)), (0, ""));
+    let told = ran(dlock(&url, &[&["-v"], &short[..]].concat())).await;
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert!(
+        stderr(&told).contains("a lease of 12s leaves the command 3s"),
+        "{}",
+        stderr(&told)
+    );
+}
+
+#[tokio::test]
+async fn a_holder_is_called_as_its_command() {
+    let server = redis().await;
+    let url = server.url();
+    let command = ["run", "k", "--", "/bin/sh", "-c", "echo pid $$; sleep 1000"];
+    for (label, shown) in [(None, "sh"), (Some("reports"), "reports")] {
+        let mut tool = dlock(&url, &command);
+        if let Some(label) = label {
+            tool.env("DLOCK_LABEL", label);
+        }
+        let mut tool = Program::start(tool);
+        printed(&tool, "pid ").await;
+        let list = stdout(&ran(dlock(&url, &["ls"])).await);
+        let [head, row] = list.lines().collect::<Vec<_>>()[..] else {
+            panic!("one lock: {list}");
+        };
+        let head: Vec<_> = head.split_whitespace().collect();
+        let row: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(
+            head,
+            [
+                "KEY", "MODE", "HOLDER", "HOST", "PID", "TOKEN", "AGE", "LEFT", "WAITERS"
+            ]
+        );
+        assert_eq!(row[..3], ["k", "write", shown], "{list}");
+        tool.process.terminate();
+        assert_eq!(code(&tool.end().await), 143);
+    }
+}
+
 #[tokio::test]
 async fn who_may_not_is_told_and_secrets_are_not() {
     let server = Setup::default().start().await;
@@ -399,7 +492,17 @@ async fn who_may_not_is_told_and_secrets_are_not() {
 async fn help_has_examples_and_v_says_more() {
     let server = redis().await;
     let url = server.url();
-    for command in ["run", "ls", "show", "wait", "forget", "completions"] {
+    for command in [
+        "run",
+        "ls",
+        "show",
+        "top",
+        "wait",
+        "break",
+        "forget",
+        "doctor",
+        "completions",
+    ] {
         let help = stdout(&ran(dlock(&url, &[command, "--help"])).await);
         assert!(help.contains("Examples:"), "{help}");
     }

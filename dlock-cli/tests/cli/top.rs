@@ -55,7 +55,7 @@ async fn serves(url: &str) {
                 .any(|line| line.starts_with("1 ") && line.contains(&pid))
     };
     let text = screen.until("its queue is shown", queue).await;
-    assert!(text.contains("held by dlock on "), "{text}");
+    assert!(text.contains("held by sh on "), "{text}");
 
     for (typed, expected) in [
         ("j", "other"),
