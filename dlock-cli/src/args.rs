@@ -213,6 +213,9 @@ pub(crate) struct Top {
     /// How long it is from one look at the store to the next
     #[arg(short, long, value_name = "DUR", default_value = "2s", value_parser = duration::pause)]
     pub(crate) interval: Duration,
+    /// Looks at so many locks at most, the first by key
+    #[arg(short, long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
 }
 
 /// Takes a lock away from its holder, or a waiter out of its queue

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, LockInfo, Owner, Released,
-    Renewed, Request, Servers, TokenTier, WaiterInfo,
+    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, Listed, LockInfo, Owner,
+    Released, Renewed, Request, Servers, TokenTier, WaiterInfo,
 };
 pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
@@ -369,6 +369,22 @@ pub trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send;
+
+    /// The first of these by key, `most` of them, and how many others there are. The default
+    /// asks for all, and is for a store that has them with one question: a store that looks at
+    /// each lock by itself looks at no more than `most`.
+    fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Option<Listed>, Failure>> + Send {
+        async move {
+            let all = self.list(prefix, deadline, attempt).await?;
+            Ok(all.map(|all| Listed::first_of(all, most)))
+        }
+    }
 }
 
 /// What a store is given when it is opened. It asks for time and tasks nowhere

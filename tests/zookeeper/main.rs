@@ -73,10 +73,6 @@ impl Store for ZooKeeperStore {
         Since::OfNobody
     }
 
-    fn lets_waiters_out(&self) -> bool {
-        false
-    }
-
     /// What a dead holder had comes free within the test.
     fn url(&self) -> String {
         self.url_with("session_timeout=2500ms")

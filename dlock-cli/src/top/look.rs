@@ -28,13 +28,18 @@ pub(super) enum News {
     Scraped(usize, Instant, Result<Vec<Series>, String>),
 }
 
-/// Looks once at all locks that begin so.
-pub(super) async fn look(manager: &LockManager, prefix: &str) -> Result<Look, LockError> {
-    let locks = manager.list(prefix).await?;
+/// Looks once at the locks that begin so, at `most` of them.
+pub(super) async fn look(
+    manager: &LockManager,
+    prefix: &str,
+    most: usize,
+) -> Result<Look, LockError> {
+    let listed = manager.list_some(prefix, most).await?;
     Ok(Look {
         at: Instant::now(),
         clock: SystemTime::now(),
-        locks,
+        locks: listed.locks,
+        others: listed.others,
     })
 }
 
@@ -42,6 +47,7 @@ pub(super) async fn look(manager: &LockManager, prefix: &str) -> Result<Look, Lo
 pub(super) async fn keep_looking(
     manager: LockManager,
     prefix: String,
+    most: usize,
     pause: Duration,
     mut chosen: watch::Receiver<Option<String>>,
     tell: mpsc::Sender<News>,
@@ -69,7 +75,7 @@ pub(super) async fn keep_looking(
             }
         }
         let began = Instant::now();
-        let looked = look(&manager, &prefix).await;
+        let looked = look(&manager, &prefix, most).await;
         // An outage is no load.
         took = match looked {
             Ok(_) => began.elapsed(),

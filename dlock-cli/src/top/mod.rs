@@ -44,7 +44,7 @@ pub(crate) fn top(args: &Top, common: &Common) -> Result<Exit, Exit> {
         let mut signals = Signals::listen()?;
         let begin = async {
             let manager = store::connect(config).await?;
-            let look = look::look(&manager, &args.prefix).await;
+            let look = look::look(&manager, &args.prefix, most(args)).await;
             let look = look.map_err(|error| Exit::of(&error))?;
             Ok::<_, Exit>((manager, look))
         };
@@ -63,6 +63,11 @@ pub(crate) fn top(args: &Top, common: &Common) -> Result<Exit, Exit> {
     })
 }
 
+/// How many locks are looked at.
+fn most(args: &Top) -> usize {
+    usize::try_from(args.limit).unwrap_or(usize::MAX)
+}
+
 /// Until a key or a signal ends it.
 async fn show(
     mut model: Model,
@@ -73,7 +78,14 @@ async fn show(
     let (tell, mut told) = mpsc::channel(16);
     let (choose, chosen) = watch::channel(model.chosen_key().map(ToOwned::to_owned));
     let (prefix, pause) = (args.prefix.clone(), args.interval);
-    let looking = look::keep_looking(manager.clone(), prefix, pause, chosen, tell.clone());
+    let looking = look::keep_looking(
+        manager.clone(),
+        prefix,
+        most(args),
+        pause,
+        chosen,
+        tell.clone(),
+    );
     tokio::spawn(looking);
     for (number, endpoint) in args.metrics.iter().cloned().enumerate() {
         tokio::spawn(look::keep_asking(number, endpoint, pause, tell.clone()));

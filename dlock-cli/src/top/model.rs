@@ -299,6 +299,7 @@ pub(super) mod tests {
             at: Instant::now(),
             clock: SystemTime::now(),
             locks,
+            others: 0,
         }
     }
 

@@ -16,7 +16,17 @@ pub(super) struct Look {
     /// When it was had, by both clocks.
     pub(super) at: Instant,
     pub(super) clock: SystemTime,
+    /// The first, by key.
     pub(super) locks: Vec<LockInfo>,
+    /// How many more there were, at which nobody has looked.
+    pub(super) others: usize,
+}
+
+impl Look {
+    /// Whether a key that is not in it was free.
+    fn tells_of(&self, key: &str) -> bool {
+        self.others == 0 || self.locks.last().is_some_and(|last| key < &*last.key)
+    }
 }
 
 /// The keys that were held within the last [`WINDOW`], and what was seen of them.
@@ -66,6 +76,8 @@ impl Samples {
             history.see(lock, look, last);
             self.keys.insert(lock.key.clone(), history);
         }
+        // Nobody knows what has become of one that is not among the first any more.
+        before.retain(|key, _| look.tells_of(key));
         for (key, mut history) in before {
             history.end_all_but(&[], look.at, between(last, look.clock));
             self.keys.insert(key, history);
@@ -207,10 +219,16 @@ mod tests {
         }
 
         fn at(&mut self, second: u64, locks: Vec<LockInfo>) {
+            self.at_the_first(second, locks, 0);
+        }
+
+        /// And so many others.
+        fn at_the_first(&mut self, second: u64, locks: Vec<LockInfo>, others: usize) {
             self.1.add(&Look {
                 at: self.0 + SECOND * u32::try_from(second).expect("small"),
                 clock: moment(second),
                 locks,
+                others,
             });
         }
 
@@ -242,6 +260,17 @@ mod tests {
         // Of the first holder nobody knows since when.
         assert_eq!(seen.hold, Some(Figure::sample(SECOND * 2)));
         assert_eq!(looks.of("other", 4), Sampled::default());
+    }
+
+    #[test]
+    fn what_is_not_among_the_first_any_more_is_not_known_to_have_ended() {
+        let mut looks = Looks::new();
+        looks.at_the_first(0, vec![held("b", 1, 0), held("c", 2, 0)], 1);
+        looks.at_the_first(2, vec![held("a", 3, 1), held("c", 2, 0)], 1);
+        assert_eq!(looks.of("b", 2).grants, Some(Figure::sample(0.0)), "free");
+        looks.at_the_first(4, vec![held("a", 3, 1), held("b", 4, 3)], 2);
+        assert_eq!(looks.of("c", 4), Sampled::default());
+        assert_eq!(looks.1.keys().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::screen::Screen;
 use crate::support::dir::TempDir;
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::until;
 use crate::{code, dlock, holder, printed, ran, redis, stderr};
 
 const SIZE: (u16, u16) = (24, 80);
@@ -430,4 +432,49 @@ async fn it_is_for_terminals() {
     }
     let mut down = Screen::of_tool("redis://127.0.0.1:1", &FAST, SIZE, &[]);
     assert_eq!(down.ends(), Some(69));
+}
+
+/// How many commands the server has run so far whose names begin so.
+async fn calls(server: &RedisServer, begins: &str) -> u64 {
+    let all: String = server.command(&["INFO", "commandstats"]).await;
+    let lines = all.lines().filter_map(|line| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let (calls, _) = rest.split_once(',')?;
+        let counts = command.starts_with(begins);
+        counts.then(|| calls.parse::<u64>().expect("a number"))
+    });
+    lines.sum()
+}
+
+/// However many locks there are, it asks about so many.
+#[tokio::test]
+async fn a_look_costs_no_more_than_it_may() {
+    let server = redis().await;
+    let url = server.url();
+    let names: Vec<_> = (0..300).map(|number| format!("k{number:03}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let command = ["--", "sh", "-c", "echo pid $$; sleep 1000"];
+    let hold = [&["run", "--ttl", "10m"], &names[..], &command].concat();
+    let held = Program::start(dlock(&url, &hold));
+    printed(&held, "pid ").await;
+
+    let scripts = async || calls(&server, "eval").await;
+    let before = scripts().await;
+    let limited = [&FAST[..], &["--limit", "5"]].concat();
+    let mut screen = Screen::of_tool(&url, &limited, SIZE, &[]);
+    let text = screen.shows("the first 5 of 300 locks").await;
+    assert_eq!(keys(&text), names[..5]);
+    let scans = async || calls(&server, "scan").await;
+    let first = scans().await;
+    until("it looks again", scans, |now| *now >= first + 5).await;
+    screen.types("q");
+    assert_eq!(screen.ends(), Some(0));
+    // A look is a SCAN and a script for each of the five; now and then there is one for the
+    // chosen key. To ask about all would be hundreds.
+    let (scans, scripts) = (scans().await, scripts().await - before);
+    assert!(scripts >= 5 * first, "{scripts} scripts");
+    assert!(
+        scripts < 20 * scans + 50,
+        "{scripts} scripts for {scans} SCAN"
+    );
 }

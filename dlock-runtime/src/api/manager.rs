@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::config::Config;
 use super::request::LockRequest;
 use super::scope::InLockScope;
-use crate::backend::{Capabilities, Finding, LockInfo};
+use crate::backend::{BackendError, Capabilities, Finding, Listed, LockInfo};
 use crate::core::inner::Inner;
 use crate::core::requirements::check_remembers;
 use crate::error::LockError;
@@ -143,21 +143,60 @@ impl LockManager {
     /// [`LockError::Unavailable`] if the store does not answer;
     /// [`LockError::InvalidKey`] if no key can begin so.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
+        let full = self.prefix(prefix)?;
+        match self.inner.leases.backend.list(&full).await {
+            Ok(locks) => Ok(self.without_namespaces(locks)),
+            Err(error) => Err(self.not_listed(prefix, error).await),
+        }
+    }
+
+    /// The first locks that [`list`](Self::list) gives, by key, `most` of them, and how many
+    /// others there are: for who looks again and again. Redis and ZooKeeper are asked about
+    /// each lock by itself, and here only about these. What finds them grows with the store:
+    /// in Redis one `SCAN` for a thousand keys, in ZooKeeper one list, elsewhere the same
+    /// question as that of `list`.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let guard = manager.lock(["stock:1", "stock:2", "stock:3"]).acquire().await?;
+    /// let listed = manager.list_some("stock:", 2).await?;
+    /// assert_eq!((listed.locks.len(), listed.others), (2, 1));
+    /// assert_eq!(listed.locks[0].key, "stock:1");
+    /// # guard.release().await }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`list`](Self::list).
+    pub async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, LockError> {
+        let full = self.prefix(prefix)?;
+        match self.inner.leases.backend.list_some(&full, most).await {
+            Ok(mut listed) => {
+                listed.locks = self.without_namespaces(listed.locks);
+                Ok(listed)
+            }
+            Err(error) => Err(self.not_listed(prefix, error).await),
+        }
+    }
+
+    fn prefix(&self, prefix: &str) -> Result<Arc<str>, LockError> {
         let Inner {
             settings, at_start, ..
         } = &*self.inner;
         limits::check_prefix(prefix, &settings.namespace, at_start.max_key_bytes)?;
-        let full = namespaced(&settings.namespace, &Arc::from(prefix));
-        match self.inner.leases.backend.list(&full).await {
-            Ok(infos) => Ok(infos
-                .into_iter()
-                .map(|info| self.without_namespace(info))
-                .collect()),
-            Err(error) => {
-                let subject = format!("listing the locks `{}…`", Shown(prefix));
-                Err(self.inner.store_failed(subject, error).await)
-            }
-        }
+        Ok(namespaced(&settings.namespace, &Arc::from(prefix)))
+    }
+
+    fn without_namespaces(&self, locks: Vec<LockInfo>) -> Vec<LockInfo> {
+        let locks = locks.into_iter();
+        locks.map(|lock| self.without_namespace(lock)).collect()
+    }
+
+    async fn not_listed(&self, prefix: &str, error: BackendError) -> LockError {
+        let subject = format!("listing the locks `{}…`", Shown(prefix));
+        self.inner.store_failed(subject, error).await
     }
 
     /// Asks the store, as a readiness probe may do every few seconds: whether it answers, and

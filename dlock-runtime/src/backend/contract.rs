@@ -134,6 +134,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// special order.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
 
+    /// Of these, the first by key, `most` of them, and how many others there are: for somebody
+    /// who looks again and again. The default asks for all of them, and is for a store that
+    /// has them with one question; where each lock is a question of its own, only `most` are
+    /// asked.
+    async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
+        Ok(Listed::first_of(self.list(prefix).await?, most))
+    }
+
     /// What the servers say of themselves that somebody who looks after locks should know:
     /// versions, settings. The default is for a store that says nothing.
     async fn examine(&self) -> Vec<Finding> {
@@ -503,6 +511,35 @@ impl LockInfo {
             done: Some(done),
             ..Self::new(key, Mode::Write, Vec::new(), 0)
         }
+    }
+}
+
+/// The first of some locks, by key.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Those that were looked at.
+    pub locks: Vec<LockInfo>,
+    /// How many there are besides, of which nothing is known but that. In a store where each
+    /// lock is looked at by itself, one that ended meanwhile may be among them.
+    pub others: usize,
+}
+
+impl Listed {
+    /// So many of these.
+    #[must_use]
+    pub fn first_of(locks: Vec<LockInfo>, most: usize) -> Self {
+        let mut listed = Self::with_others(locks, 0);
+        listed.others = listed.locks.len().saturating_sub(most);
+        listed.locks.truncate(most);
+        listed
+    }
+
+    /// All that were looked at, of more.
+    #[must_use]
+    pub fn with_others(mut locks: Vec<LockInfo>, others: usize) -> Self {
+        locks.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { locks, others }
     }
 }
 

@@ -15,8 +15,8 @@ mod servers;
 
 pub(crate) use self::contract::SHOWN_WAITERS;
 pub use self::contract::{
-    Backend, Capabilities, Grant, HolderInfo, LockInfo, ProcessInfo, Released, Renewed, Request,
-    TokenTier, WaiterInfo,
+    Backend, Capabilities, Grant, HolderInfo, Listed, LockInfo, ProcessInfo, Released, Renewed,
+    Request, TokenTier, WaiterInfo,
 };
 pub use self::finding::{Finding, Level};
 pub use self::mode::Mode;

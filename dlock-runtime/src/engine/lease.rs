@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::attempts;
-use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
+use crate::backend::{BackendError, Listed, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{
     Abandoned, Applied, Break, Cause, Due, Ending, Failure, LeftBehind, Next, Store,
@@ -226,6 +226,23 @@ impl<S: Store> Running<S> {
             let part = attempts!(call, |deadline, attempt| self
                 .store
                 .list(prefix, deadline, attempt));
+            match part? {
+                Some(found) => return Ok(found),
+                None => call.start_again(),
+            }
+        }
+    }
+
+    pub(crate) async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Listed, BackendError> {
+        let mut call = self.call();
+        loop {
+            let part = attempts!(call, |deadline, attempt| self
+                .store
+                .list_some(prefix, most, deadline, attempt));
             match part? {
                 Some(found) => return Ok(found),
                 None => call.start_again(),

@@ -31,8 +31,8 @@ use self::seldom::Seldom;
 use self::time::Time;
 use crate::backend::losses::Losses;
 use crate::backend::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Finding, Grant, HolderInfo, LockInfo,
-    Owner, Released, Renewed, Request, Servers, WaiterInfo,
+    Backend, BackendError, BackendErrorKind, Capabilities, Finding, Grant, HolderInfo, Listed,
+    LockInfo, Owner, Released, Renewed, Request, Servers, WaiterInfo,
 };
 use crate::deadline::Deadline;
 use crate::in_flight::InFlight;
@@ -338,14 +338,14 @@ impl<S: Store> Driven for Engine<S> {
 
 /// Asks on the runtime of the caller, or on the manager's.
 macro_rules! here_or_at_home {
-    ($running:expr, $ask:ident($what:expr)) => {{
+    ($running:expr, $ask:ident($what:expr $(, $number:expr)?)) => {{
         let running = $running;
         if D::Store::AT_HOME {
             let (home, what) = (Arc::clone(running), $what.to_owned());
-            let asked = async move { home.$ask(&what).await };
+            let asked = async move { home.$ask(&what $(, $number)?).await };
             running.at_home(asked).await?
         } else {
-            running.$ask($what).await
+            running.$ask($what $(, $number)?).await
         }
     }};
 }
@@ -450,6 +450,10 @@ impl<D: Driven> Backend for D {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         here_or_at_home!(self.engine().running()?, list(prefix))
+    }
+
+    async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
+        here_or_at_home!(self.engine().running()?, list_some(prefix, most))
     }
 
     async fn examine(&self) -> Vec<Finding> {

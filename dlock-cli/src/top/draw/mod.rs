@@ -76,13 +76,16 @@ impl Drawing {
 
     fn of_store(&self, model: &Model) -> Line<'static> {
         let locks = &model.look.locks;
+        let count = match model.look.others {
+            0 => locks.len().to_string(),
+            others => format!("the first {} of {}", locks.len(), locks.len() + others),
+        };
         let waiting = show::waiters(locks.iter().map(|lock| lock.waiters).sum());
         let grants = model.samples.grants(model.look.at);
         Line::from(vec![
             Span::styled("dlock top  ", self.palette.title),
             Span::raw(format!(
-                "store: {} locks, {waiting} waiting, {} grants/s; every {}",
-                locks.len(),
+                "store: {count} locks, {waiting} waiting, {} grants/s; every {}",
                 figure::rate(grants),
                 figure::short(model.interval),
             )),

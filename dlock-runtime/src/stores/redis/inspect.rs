@@ -1,6 +1,6 @@
 //! Looking at locks, for whoever operates them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
@@ -13,10 +13,13 @@ use super::names::{Keyspace, Part};
 use super::redisson;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::{LockValue, UNCLAIMED, done_by};
-use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
+use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
+
+/// How many locks of a list are looked at in one step, which has the time of one answer.
+const LOOKS_AT_ONCE: usize = 1000;
 
 impl RedisStore {
     /// And at so many of those who wait.
@@ -61,13 +64,15 @@ impl RedisStore {
         Ok((read, from))
     }
 
-    /// One more step of a list; `None` if it was not the last.
+    /// One more step of a list; `None` if it was not the last. Each key is looked at with a
+    /// script, so that of more than `most` only the first are.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
+        most: usize,
         deadline: Deadline,
         attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+    ) -> Result<Option<Listed>, Failure> {
         let listing = match attempt.listing.take() {
             Some(listing) => listing,
             None => Box::new(self.listing()?),
@@ -82,27 +87,33 @@ impl RedisStore {
                 return Err(nonsense(&server));
             };
             let keys = names.iter().filter_map(|name| self.space().key_of(name));
-            let keys =
-                keys.filter(|key| key.starts_with(prefix) && !listing.locks.contains_key(*key));
-            // Together, as the connection is busy with the first of them.
-            let looks = keys.map(|key| async move {
-                // What is not a lock is not listed.
-                let (lock, _) = self.what_is_at(key, 0, deadline).await?;
-                Ok::<_, Failure>(lock.ok().flatten())
-            });
-            for lock in try_join_all(looks).await?.into_iter().flatten() {
-                listing.locks.insert(lock.key.clone(), lock);
-            }
+            let keys = keys.filter(|key| key.starts_with(prefix));
+            listing.found.extend(keys.map(ToOwned::to_owned));
             listing.cursor = next;
             if next == 0 {
                 listing.servers.pop_front();
             }
-        }
-        if !listing.servers.is_empty() {
+            if listing.servers.is_empty() {
+                listing.ahead = listing.found.iter().take(most).cloned().collect();
+            }
             return Ok(None);
         }
+        let some = listing.ahead.len().min(LOOKS_AT_ONCE);
+        // Together, as the connection is busy with the first of them.
+        let looks = listing.ahead.range(..some).map(|key| async move {
+            // What is not a lock is not listed.
+            let (lock, _) = self.what_is_at(key, 0, deadline).await?;
+            Ok::<_, Failure>(lock.ok().flatten())
+        });
+        let looked = try_join_all(looks).await?;
+        listing.locks.extend(looked.into_iter().flatten());
+        listing.ahead.drain(..some);
+        if !listing.ahead.is_empty() {
+            return Ok(None);
+        }
+        let others = listing.found.len().saturating_sub(most);
         let locks = std::mem::take(&mut listing.locks);
-        Ok(Some(locks.into_values().collect()))
+        Ok(Some(Listed::with_others(locks, others)))
     }
 
     /// Of every server that has locks.
@@ -118,7 +129,9 @@ impl RedisStore {
         Ok(Listing {
             servers,
             cursor: 0,
-            locks: BTreeMap::new(),
+            found: BTreeSet::new(),
+            ahead: VecDeque::new(),
+            locks: Vec::new(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! One command and its answer: over which connection it goes, and what it means
 //! that there is none, or an error.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -64,8 +64,11 @@ pub(super) struct Listing {
     /// To the servers that are still to be asked.
     pub(super) servers: VecDeque<Arc<RuntimeConnection>>,
     pub(super) cursor: u64,
-    /// By key: a scan may show one twice, and so may two nodes when its slot moves.
-    pub(super) locks: BTreeMap<String, LockInfo>,
+    /// What was found: a scan may show a key twice, and so may two nodes when its slot moves.
+    pub(super) found: BTreeSet<String>,
+    /// Those that are not looked at yet.
+    pub(super) ahead: VecDeque<String>,
+    pub(super) locks: Vec<LockInfo>,
 }
 
 /// What a server has said.

@@ -27,8 +27,8 @@ use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
 use super::topology::{self, Subscriptions, Topology};
 use super::values::{Process, done_by, owner_of};
 use crate::backend::{
-    self, BackendError, Capabilities, Finding, HolderInfo, LockInfo, Mode, Owner, Renewed, Request,
-    SHOWN_WAITERS, TokenTier,
+    self, BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode, Owner, Renewed,
+    Request, SHOWN_WAITERS, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -556,7 +556,18 @@ impl Store for RedisStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        self.next_of_list(prefix, deadline, attempt).await
+        let listed = self.next_of_list(prefix, usize::MAX, deadline, attempt);
+        Ok(listed.await?.map(|listed| listed.locks))
+    }
+
+    async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Listed>, Failure> {
+        self.next_of_list(prefix, most, deadline, attempt).await
     }
 }
 

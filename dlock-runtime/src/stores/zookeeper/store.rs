@@ -22,8 +22,8 @@ use super::records::{Held, Record};
 use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, LockInfo, Mode, Owner,
-    Protocol, Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
+    BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode,
+    Owner, Protocol, Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -63,6 +63,8 @@ pub(crate) struct Attempt {
     /// that are.
     keys: Option<Vec<String>>,
     locks: Vec<LockInfo>,
+    /// How many others there are.
+    others: usize,
 }
 
 impl Store for ZooKeeperStore {
@@ -321,23 +323,40 @@ impl Store for ZooKeeperStore {
         self.info(&session, key, true, deadline).await
     }
 
-    /// The folders of the locks, and then a look at so many of them at a time.
     async fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
+        Ok(listed.await?.map(|listed| listed.locks))
+    }
+
+    /// The folders of the locks, and then a look at so many of them at a time.
+    async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Listed>, Failure> {
         let session = self.ensemble.session(deadline).await?;
         let Some(keys) = &mut attempt.keys else {
             let root = &self.ensemble.settings.root;
             let (names, _) = session.list(root, true, deadline).await?;
             let keys = names.iter().filter_map(|name| names::key(name));
-            attempt.keys = Some(keys.filter(|key| key.starts_with(prefix)).collect());
+            let keys = keys.filter(|key| key.starts_with(prefix));
+            let mut keys: Vec<String> = keys.collect();
+            attempt.others = keys.len().saturating_sub(most);
+            keys.sort_unstable();
+            keys.truncate(most);
+            attempt.keys = Some(keys);
             return Ok(None);
         };
         if keys.is_empty() {
-            return Ok(Some(std::mem::take(&mut attempt.locks)));
+            let locks = std::mem::take(&mut attempt.locks);
+            return Ok(Some(Listed::with_others(locks, attempt.others)));
         }
         let rest = keys.len().saturating_sub(AT_ONCE);
         let infos = keys[rest..].iter();

@@ -23,8 +23,8 @@ use super::locate::Locator;
 use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use crate::backend::{
-    self, Backend, BackendError, Capabilities, Grant, HolderInfo, LockInfo, Released, Renewed,
-    Request, WaiterInfo,
+    self, Backend, BackendError, Capabilities, Grant, HolderInfo, Listed, LockInfo, Released,
+    Renewed, Request, WaiterInfo,
 };
 use crate::engine::Engine;
 use crate::quorum::{Quorum, Voters};
@@ -220,6 +220,10 @@ impl Backend for Cluster {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         self.backend().list(prefix).await
+    }
+
+    async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
+        self.backend().list_some(prefix, most).await
     }
 }
 
