@@ -206,7 +206,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<bool, Failure>> + Send {
         let _ = (key, deadline, attempt);
-        async { Err(Failure::refused(BackendError::remembers_nothing("this"))) }
+        async { Err(Failure::refused(BackendError::remembers_nothing(None))) }
     }
 
     /// Ends what somebody has, whoever that is, as [`inspect`](Self::inspect) has shown it: a
@@ -220,7 +220,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Freed, Failure>> + Send {
         let _ = (deadline, attempt);
-        let refused = broken.refused("this");
+        let refused = broken.refused(None);
         async { Err(refused) }
     }
 
@@ -593,8 +593,8 @@ impl Break {
         }
     }
 
-    /// A store that cannot.
-    pub fn refused(&self, store: &str) -> Failure {
+    /// A store that cannot, by its name: `"etcd"`. `None`: "this store".
+    pub fn refused<'a>(&self, store: impl Into<Option<&'a str>>) -> Failure {
         Failure::refused(match self.whose {
             Whose::Holder(_) => BackendError::cannot_break(store),
             Whose::Waiter(_) => BackendError::keeps_its_waiters(store),

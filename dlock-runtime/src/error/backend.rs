@@ -68,25 +68,29 @@ impl BackendError {
     }
 
     /// The store ends the leases of nobody but its own holders.
-    pub(crate) fn cannot_break(store: &str) -> Self {
+    pub(crate) fn cannot_break<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let message = format!(
-            "the {store} store cannot break a lock; end the process that holds it, or wait until \
-             its lease ends"
+            "{} cannot break a lock; end the process that holds it, or wait until its lease ends",
+            the_store(store.into()),
         );
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
     /// The store takes nobody out of its queue.
-    pub(crate) fn keeps_its_waiters(store: &str) -> Self {
+    pub(crate) fn keeps_its_waiters<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let message = format!(
-            "the {store} store cannot take a waiter out of its queue; end the process that waits"
+            "{} cannot take a waiter out of its queue; end the process that waits",
+            the_store(store.into()),
         );
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
     /// The store leaves no marks.
-    pub(crate) fn remembers_nothing(store: &str) -> Self {
-        let message = format!("the {store} store has no `once`, and so nothing to forget");
+    pub(crate) fn remembers_nothing<'a>(store: impl Into<Option<&'a str>>) -> Self {
+        let message = format!(
+            "{} has no `once`, and so nothing to forget",
+            the_store(store.into()),
+        );
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
@@ -167,5 +171,13 @@ impl BackendError {
     #[must_use]
     pub fn kind(&self) -> BackendErrorKind {
         self.kind
+    }
+}
+
+/// The subject of a sentence. A store that only answers for itself has no name at hand.
+fn the_store(name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("the {name} store"),
+        None => "this store".to_owned(),
     }
 }

@@ -7,6 +7,7 @@
 // A body may well give a future as its value.
 #![allow(clippy::async_yields_async)]
 
+mod defaults;
 mod gate;
 mod late;
 mod lease;

@@ -1,0 +1,191 @@
+//! What a backend or a store of a user's own need not have: the defaults of both traits.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request, Servers,
+};
+use dlock_runtime::store::{
+    Abandoned, Context, Deadline, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening,
+    Store, Take, Waited, Want,
+};
+use dlock_runtime::{Config, Engine, LockError, LockManager};
+
+use crate::support::locks::{held, is_unsupported};
+use crate::support::over_memory::Otherwise;
+use crate::{connect, seconds};
+
+/// A backend that has only what it must.
+#[derive(Debug, Default)]
+struct Plain(Memory);
+
+impl Otherwise for Plain {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+}
+
+/// A store that has only what it must, and two locks that somebody holds for ever.
+#[derive(Debug)]
+struct Sparse;
+
+fn locks() -> Vec<LockInfo> {
+    let lock = |key: &str| {
+        let holder = HolderInfo::new("somebody".to_owned(), Some(seconds(60)));
+        LockInfo::new(key.to_owned(), Mode::Write, vec![holder], 0)
+    };
+    vec![lock("l"), lock("k")]
+}
+
+impl Store for Sparse {
+    type Config = ();
+    type Record = ();
+    type Attempt = ();
+    type Flight = Infallible;
+    type Watch = Infallible;
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+
+    fn open((): (), _: Context) -> Self {
+        Self
+    }
+
+    async fn check(&self, _: Deadline) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn capabilities((): &()) -> Capabilities {
+        let mut capabilities = Capabilities::new("sparse");
+        capabilities.once = true;
+        capabilities
+    }
+
+    fn servers((): &()) -> Option<Servers> {
+        None
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Cheap
+    }
+
+    async fn take(
+        &self,
+        _: &Request,
+        _: Want,
+        _: Deadline,
+        (): &mut (),
+    ) -> Result<Take<Self>, Failure> {
+        Ok(Take::Busy)
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        _: Deadline,
+        (): &mut (),
+    ) -> Vec<Result<Renewed, Failure>> {
+        due.iter().map(|_| Ok(Renewed::Gone)).collect()
+    }
+
+    async fn release(
+        &self,
+        _: &Request,
+        _: Option<&()>,
+        _: Ending,
+        _: Deadline,
+        (): &mut (),
+    ) -> Result<Freed, Failure> {
+        Ok(Freed::NotHeld)
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        BackendError::unavailable(format!("silent for {for_long:?}"))
+    }
+
+    fn abandon(&self, _: &Request, (): (), _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::at_rest(None)
+    }
+
+    fn late(&self, _: &Request, _: Option<&()>, _: Instant) -> Late {
+        Late::Never
+    }
+
+    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        _: Deadline,
+        (): &mut (),
+    ) -> Result<Option<LockInfo>, Failure> {
+        Ok(locks().into_iter().find(|lock| lock.key == key))
+    }
+
+    async fn list(
+        &self,
+        _: &str,
+        _: Deadline,
+        (): &mut (),
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        Ok(Some(locks()))
+    }
+}
+
+/// Each is refused, in a sentence that begins so.
+async fn breaks_nothing(manager: &LockManager, store: &str) {
+    let lock = manager.inspect("k").await.unwrap().expect("it is held");
+    let owner = &lock.holders[0].owner;
+    let says = |refused: LockError, what: &str| {
+        let said = refused.to_string();
+        assert!(said.contains(&format!("{store} {what}")), "{said}");
+    };
+    let cannot = "cannot break a lock; end the process";
+    says(is_unsupported(manager.break_lock("k", None).await), cannot);
+    says(
+        is_unsupported(manager.break_holder("k", owner).await),
+        cannot,
+    );
+    says(
+        is_unsupported(manager.break_waiter("k", "somebody").await),
+        "cannot take a waiter out of its queue",
+    );
+}
+
+/// All that are listed, or a part.
+async fn lists_a_part(manager: &LockManager) {
+    for most in 0..3 {
+        let listed = manager.list_some("", most).await.unwrap();
+        let keys = listed.locks.iter().map(|lock| &*lock.key);
+        assert_eq!(keys.collect::<Vec<_>>(), ["k", "l"][..most]);
+        assert_eq!(listed.others, 2 - most);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_need_not_break_locks() {
+    let store = Plain::default();
+    let there = connect(&store.0).await;
+    let manager = store.manager().await;
+    let held = (held(there.lock("l")).await, held(there.lock("k")).await);
+    breaks_nothing(&manager, "the memory store").await;
+    let token = Some(held.1.token());
+    is_unsupported(manager.break_lock("k", token).await);
+    assert!(held.1.is_held());
+    lists_a_part(&manager).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_need_not_break_locks() {
+    let config = Config::with_backend(Engine::<Sparse>::new(()));
+    let manager = LockManager::connect(config).await.expect("it connects");
+    breaks_nothing(&manager, "this store").await;
+    let forgets = is_unsupported(manager.forget("k").await).to_string();
+    assert!(forgets.contains("this store has no `once`"), "{forgets}");
+    lists_a_part(&manager).await;
+}
