@@ -52,6 +52,7 @@ pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
             for answer in [
                 within(HANG, manager.inspect(key)).await.map(drop),
                 within(HANG, manager.list("")).await.map(drop),
+                within(HANG, manager.ping()).await,
             ] {
                 says(&is_unavailable(answer), &[server]);
             }
@@ -59,6 +60,7 @@ pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
         assert!(!ran.load(Relaxed), "the body ran without the lock");
         store.set_outage(false).await;
         healed(&manager).await;
+        manager.ping().await.expect("it is ready again");
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod collector;
 mod ends;
+mod init;
 mod keys;
 mod labels;
 mod losses;

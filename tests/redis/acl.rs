@@ -33,3 +33,26 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     let refused: Vec<redis::Value> = server.command(&["ACL", "LOG"]).await;
     assert!(refused.is_empty(), "{refused:?}");
 }
+
+/// A readiness check says what a call would: that this user may not look at locks.
+#[tokio::test]
+async fn who_may_not_look_is_not_ready() {
+    let server = RedisServer::start().await;
+    let rights = async |change: &str| {
+        let words = ["ACL", "SETUSER", "app", change];
+        server.command::<()>(&words).await;
+    };
+    for change in ["on", ">password", "~*", "&*", "+@all"] {
+        rights(change).await;
+    }
+    let url = format!("redis://app:password@127.0.0.1:{}", server.port());
+    let manager = connect(config(&url)).await;
+    manager.ping().await.expect("it may");
+    rights("resetkeys").await;
+    let refused = manager.ping().await.expect_err("it may not");
+    assert!(refused.is_denied(), "{refused:?}");
+    assert!(!refused.to_string().contains("password"), "{refused}");
+    // Another manager is of another store.
+    let other = connect(config(&server.url())).await;
+    other.ping().await.expect("it may");
+}
