@@ -18,6 +18,9 @@ mod store;
 mod top;
 mod wait;
 
+#[cfg(test)]
+mod tests;
+
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};

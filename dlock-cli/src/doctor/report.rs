@@ -45,6 +45,11 @@ impl Report {
         self.findings.extend(findings);
     }
 
+    #[cfg(test)]
+    pub(super) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
     pub(super) fn exit(&self) -> Exit {
         self.failed.unwrap_or(Exit::OK)
     }

@@ -82,21 +82,32 @@ async fn between(
     };
     let (took, now) = (given_back.0.elapsed(), SystemTime::now());
     let next = next?;
-    match has_come {
-        false => report.ok("notify", format!("the next had the lock after {took:.1?}; who waits is not shown")),
-        true if took < TOLD => report.ok("notify", format!("who waits has the lock {took:.1?} after it was given back")),
-        true => report.warn(
-            "notify",
-            format!(
-                "who waits had the lock only {took:.1?} after it was given back: it was not told, and \
-                 looked; see that messages of the store reach this machine"
-            ),
-        ),
-    }
+    notified(has_come, took, report);
     if let Some(lock) = manager.inspect(key).await? {
         clock(lock.holders.first(), given_back.1, now, report);
     }
     next.release().await
+}
+
+/// So long it was until the next had the lock, who was seen to wait or not.
+fn notified(was_seen: bool, took: Duration, report: &mut Report) {
+    if !was_seen {
+        let message = format!("the next had the lock after {took:.1?}; who waits is not shown");
+        return report.ok("notify", message);
+    }
+    match took < TOLD {
+        true => report.ok(
+            "notify",
+            format!("who waits has the lock {took:.1?} after it was given back"),
+        ),
+        false => report.warn(
+            "notify",
+            format!(
+                "who waits had the lock only {took:.1?} after it was given back: it was not told, \
+                 and looked; see that messages of the store reach this machine"
+            ),
+        ),
+    }
 }
 
 /// Whether the store shows that somebody waits, before long.
@@ -138,6 +149,30 @@ fn clock(holder: Option<&HolderInfo>, from: SystemTime, to: SystemTime, report: 
                      shown wrong; set both clocks by NTP"
                 ),
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock::backend::Level;
+
+    use super::*;
+
+    #[test]
+    fn who_had_to_look_was_not_told() {
+        for (was_seen, millis, level, says) in [
+            (true, 2, Level::Ok, "2.0ms after"),
+            (true, 1003, Level::Warn, "was not told"),
+            (false, 1003, Level::Ok, "who waits is not shown"),
+        ] {
+            let mut report = Report::default();
+            notified(was_seen, Duration::from_millis(millis), &mut report);
+            let [finding] = report.findings() else {
+                panic!("one line");
+            };
+            assert_eq!((finding.level, finding.check), (level, "notify"));
+            assert!(finding.message.contains(says), "{}", finding.message);
         }
     }
 }

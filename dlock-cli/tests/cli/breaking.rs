@@ -43,7 +43,8 @@ pub(crate) async fn owners(url: &str, part: &str) -> Vec<String> {
 
 /// The others keep no queue: who waits there looks again and again.
 pub(crate) fn shows_waiters(url: &str) -> bool {
-    !(url.starts_with("memcached") || url.contains("redlock") || url.contains("quorum=masters"))
+    let unseen = ["memcached:", "redlock", "quorum=masters", "layout=redisson"];
+    !unseen.iter().any(|part| url.contains(part))
 }
 
 pub(crate) async fn waits(url: &str, before: usize) -> Program {

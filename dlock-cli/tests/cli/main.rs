@@ -7,6 +7,7 @@ mod doctor_of_etcd;
 mod doctor_of_memcached;
 mod losing;
 mod others;
+mod page;
 mod picture;
 mod repeat;
 mod run;

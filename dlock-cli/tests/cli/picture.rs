@@ -1,13 +1,14 @@
 //! The picture of `dlock top` in `docs/cli.md`, made of what is on its screen:
 //! `cargo test -p dlock-cli --test cli picture -- --ignored`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::screen::Screen;
 use crate::support::process::command;
 use crate::support::program::Program;
-use crate::{dlock, redis};
+use crate::{dlock, holder, redis};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dlock-top.svg");
 
@@ -148,6 +149,42 @@ fn busy(url: &str, label: &str, key: &str, time: &str) -> Program {
         time,
     ]);
     Program::start(shell)
+}
+
+/// What is written in a picture, line by line.
+fn written(svg: &str) -> Vec<String> {
+    let mut lines: BTreeMap<u32, String> = BTreeMap::new();
+    for text in svg.lines().filter(|line| line.starts_with("<text ")) {
+        let (_, y) = text.split_once(" y=\"").expect("a place");
+        let (y, _) = y.split_once('"').expect("a place");
+        let (_, words) = text.split_once('>').expect("a text");
+        let words = words.trim_end_matches("</text>");
+        let line = lines.entry(y.parse().expect("a number")).or_default();
+        *line += words;
+    }
+    let plain = |line: String| line.replace("&lt;", "<").replace("&gt;", ">");
+    lines.into_values().map(plain).collect()
+}
+
+/// Its columns and keys are those of the screen today. If not, draw it anew.
+#[tokio::test]
+async fn the_picture_is_of_this_screen() {
+    let server = redis().await;
+    let _held = holder(&server.url(), "k").await;
+    let screen = Screen::of_tool(&server.url(), &["top"], (26, 100), &[]);
+    screen.shows("held by sh on").await;
+    let now = screen.read(svg);
+    let drawn = std::fs::read_to_string(FILE).expect("the picture");
+    let (now, drawn) = (written(&now), written(&drawn));
+    for begins in ["KEY", "q "] {
+        let line = |lines: &[String]| -> Vec<String> {
+            let line = lines.iter().find(|line| line.starts_with(begins));
+            let words = line.into_iter().flat_map(|line| line.split_whitespace());
+            words.map(ToOwned::to_owned).collect()
+        };
+        assert!(line(&now).len() > 5, "{now:#?}");
+        assert_eq!(line(&now), line(&drawn), "{begins}");
+    }
 }
 
 #[tokio::test]

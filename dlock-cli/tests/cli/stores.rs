@@ -1,19 +1,49 @@
 //! The tool on each store that the library speaks for.
 
-use crate::breaking::breaks;
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::breaking::{breaks, owners, waits};
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
+use crate::screen::Screen;
 use crate::support::cluster::Cluster;
 use crate::support::dir::TempDir;
 use crate::support::memcached::Memcached;
 use crate::support::nodes::Nodes;
 use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
+use crate::support::wait::{HANG, until, within};
 use crate::{code, dlock, nobody_watches, printed, ran, redis, stderr, stdout};
 
-/// Takes a lock, finds it busy, shows who has it, and gives it back.
-async fn serves(url: &str) {
+/// What a store can do, where not all can.
+#[derive(Clone, Copy)]
+struct Can {
+    readers: bool,
+    permits: bool,
+    once: bool,
+    /// Let a waiter out of its queue.
+    take_out: bool,
+    /// Give out tokens.
+    tokens: bool,
+    /// What the doctor warns of, on a server as the tests start it.
+    warns: &'static [&'static str],
+}
+
+const ALL: Can = Can {
+    readers: true,
+    permits: true,
+    once: true,
+    take_out: true,
+    tokens: true,
+    warns: &[],
+};
+
+/// Every command but `completions`, on one store: locks are taken, found busy, waited for,
+/// looked at, broken and given back.
+async fn serves(url: &str, can: Can) {
     let hold = [
         "run",
         "k",
@@ -25,47 +55,24 @@ async fn serves(url: &str) {
     let mut holder = Program::start(dlock(url, &hold));
     let command = printed(&holder, "pid ").await;
     let token = printed(&holder, "token").await;
-    assert_eq!(
-        token.is_empty(),
-        url.starts_with("memcached:"),
-        "{url}: {token}"
-    );
+    assert_eq!(!token.is_empty(), can.tokens, "{url}: {token}");
 
-    let busy = ran(dlock(url, &["run", "-n", "k", "--", "true"])).await;
-    assert_eq!(code(&busy), 75, "{url}: {}", stderr(&busy));
-    let shown = ran(dlock(url, &["show", "k"])).await;
-    assert_eq!(code(&shown), 0, "{url}: {}", stderr(&shown));
-    assert!(
-        stdout(&shown).contains("write"),
-        "{url}: {}",
-        stdout(&shown)
-    );
-    assert!(
-        stdout(&shown).contains("\nIn the store:\n"),
-        "{url}: {}",
-        stdout(&shown)
-    );
-    let json = ran(dlock(url, &["show", "k", "-o", "json"])).await;
-    let waiters = match url.starts_with("memcached:") {
-        true => "\"waiters\": null",
-        false => "\"waiters\": 0",
-    };
-    let json = stdout(&json);
-    assert!(json.contains(waiters), "{url}: {json}");
-    if !url.starts_with("memcached:") {
-        let listed = ran(dlock(url, &["ls"])).await;
-        assert_eq!(code(&listed), 0, "{url}: {}", stderr(&listed));
-        assert!(
-            stdout(&listed).contains("\nk  "),
-            "{url}: {}",
-            stdout(&listed)
-        );
+    for busy in [
+        &["run", "-n", "k", "--", "true"][..],
+        &["wait", "-w", "2s", "k"],
+    ] {
+        let busy = ran(dlock(url, busy)).await;
+        assert_eq!(code(&busy), 75, "{url}: {}", stderr(&busy));
     }
+    is_shown(url).await;
+    takes_out(url, can).await;
 
     holder.process.terminate();
     assert_eq!(code(&holder.end().await), 143, "{url}");
     breaks(url).await;
     nobody_watches(&command).await;
+    let waited = ran(dlock(url, &["wait", "k"])).await;
+    assert_eq!(code(&waited), 0, "{url}: {}", stderr(&waited));
     let free = ran(dlock(url, &["run", "-n", "k", "--", "echo", "ran"])).await;
     assert_eq!(
         (code(&free), &*stdout(&free)),
@@ -73,47 +80,218 @@ async fn serves(url: &str) {
         "{url}: {}",
         stderr(&free)
     );
+    is_shared(url, can).await;
+    is_remembered(url, can).await;
+    is_healthy(url, can).await;
+}
 
-    let healthy = ran(dlock(url, &["doctor"])).await;
-    let said = stdout(&healthy);
-    assert_eq!(code(&healthy), 0, "{url}: {said}{}", stderr(&healthy));
-    for check in ["connect", "round trip", "notify", "clock", "lock"] {
-        let is_told = |line: &str| line[4..].trim_start().starts_with(check);
-        assert!(said.lines().any(is_told), "{url}: no {check}: {said}");
+/// By all that look.
+async fn is_shown(url: &str) {
+    let shown = ran(dlock(url, &["show", "k"])).await;
+    let text = stdout(&shown);
+    assert_eq!(code(&shown), 0, "{url}: {}", stderr(&shown));
+    assert!(text.contains("write"), "{url}: {text}");
+    assert!(text.contains("\nIn the store:\n"), "{url}: {text}");
+
+    // What crawls through the items of memcached may not have come by yet.
+    let list = async || {
+        let listed = ran(dlock(url, &["ls", "k", "-o", "json"])).await;
+        assert_eq!(code(&listed), 0, "{url}: {}", stderr(&listed));
+        let list: Value = serde_json::from_str(&stdout(&listed)).expect("an array");
+        let keys = list.as_array().expect("an array").iter();
+        let keys: Vec<_> = keys.map(|lock| lock["key"].clone()).collect();
+        keys
+    };
+    until("it is listed", list, |keys| *keys == ["k"]).await;
+    let watch = Program::start(dlock(url, &["ls", "k", "--watch"]));
+    let row = printed(&watch, "k  ").await;
+    assert!(row.contains("write"), "{url}: {row}");
+    drop(watch);
+
+    let mut top = Screen::of_tool(url, &["top", "--interval", "200ms"], (24, 100), &[]);
+    let row = |text: &str| text.lines().any(|line| line.starts_with("k "));
+    top.until("it is there", row).await;
+    top.types("q");
+    assert_eq!(top.ends(), Some(0), "{url}");
+}
+
+async fn takes_out(url: &str, can: Can) {
+    if !can.take_out {
+        let refused = ran(dlock(url, &["break", "k", "--waiter", "somebody"])).await;
+        assert_eq!(code(&refused), 78, "{url}: {}", stderr(&refused));
+        assert!(
+            stderr(&refused).contains("waiter"),
+            "{url}: {}",
+            stderr(&refused)
+        );
+        return;
+    }
+    let mut out = waits(url, 0).await;
+    let [waiter] = &owners(url, "queue").await[..] else {
+        panic!("{url}: one waits");
+    };
+    let taken = ran(dlock(url, &["break", "k", "--waiter", waiter])).await;
+    assert_eq!(code(&taken), 0, "{url}: {}", stderr(&taken));
+    assert_eq!(code(&within(HANG, out.end()).await), 75, "{url}");
+}
+
+/// One who has it, and one beside it.
+async fn is_shared(url: &str, can: Can) {
+    for (options, can) in [
+        (&["--read"][..], can.readers),
+        (&["--permits", "2"], can.permits),
+    ] {
+        let run = |rest: &[&str]| dlock(url, &[&["run", "-n"], options, rest].concat());
+        let beside = ["shared", "--", "echo", "ran"];
+        if !can {
+            let refused = ran(run(&beside)).await;
+            assert_eq!(code(&refused), 78, "{url}: {}", stderr(&refused));
+            assert_eq!(stdout(&refused), "", "{url}");
+            continue;
+        }
+        let hold = ["shared", "--", "sh", "-c", "echo pid $$; sleep 1000"];
+        let mut one = Program::start(run(&hold));
+        printed(&one, "pid ").await;
+        let other = ran(run(&beside)).await;
+        assert_eq!(
+            (code(&other), &*stdout(&other)),
+            (0, "ran\n"),
+            "{url}: {options:?}: {}",
+            stderr(&other)
+        );
+        one.process.terminate();
+        assert_eq!(code(&one.end().await), 143, "{url}");
     }
 }
 
+async fn is_remembered(url: &str, can: Can) {
+    let once = ["run", "--once", "1h", "report", "--", "echo", "ran"];
+    let forget = ["forget", "report"];
+    if !can.once {
+        for refused in [&once[..], &forget] {
+            let refused = ran(dlock(url, refused)).await;
+            assert_eq!(code(&refused), 78, "{url}: {}", stderr(&refused));
+            assert_eq!(stdout(&refused), "", "{url}");
+        }
+        return;
+    }
+    for printed in ["ran\n", "", "ran\n"] {
+        let run = ran(dlock(url, &once)).await;
+        assert_eq!(
+            (code(&run), &*stdout(&run)),
+            (0, printed),
+            "{url}: {}",
+            stderr(&run)
+        );
+        if printed.is_empty() {
+            let told = stderr(&run);
+            assert!(told.contains("done already"), "{url}: {told}");
+            let forgotten = ran(dlock(url, &forget)).await;
+            assert_eq!(code(&forgotten), 0, "{url}: {}", stderr(&forgotten));
+        }
+    }
+}
+
+/// All is well, but for what is known. How soon somebody is told, and how far two clocks
+/// are apart, is up to the machine too.
+async fn is_healthy(url: &str, can: Can) {
+    let healthy = ran(dlock(url, &["doctor"])).await;
+    let said = stdout(&healthy);
+    assert_eq!(code(&healthy), 0, "{url}: {said}{}", stderr(&healthy));
+    let of_machine = ["notify", "clock"];
+    for check in ["connect", "round trip", "lock", "list", "tokens"] {
+        assert!(is_told(&said, &["ok"], check), "{url}: no {check}: {said}");
+    }
+    for check in of_machine {
+        let levels = ["ok", "warn"];
+        assert!(is_told(&said, &levels, check), "{url}: no {check}: {said}");
+    }
+    let warned = said.lines().filter_map(|line| line.strip_prefix("warn  "));
+    let warned = warned.filter_map(|rest| rest.split("  ").next());
+    let warned: BTreeSet<_> = warned.filter(|check| !of_machine.contains(check)).collect();
+    let known: BTreeSet<_> = can.warns.iter().copied().collect();
+    assert_eq!(warned, known, "{url}: {said}");
+}
+
+fn is_told(said: &str, levels: &[&str], check: &str) -> bool {
+    said.lines().any(|line| {
+        let rest = levels.iter().find_map(|level| line.strip_prefix(level));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(check))
+    })
+}
+
+/// A server of Redis as the tests start it forgets its locks when it restarts.
+const REDIS: Can = Can {
+    warns: &["persistence"],
+    ..ALL
+};
+
+const QUORUM: Can = Can {
+    permits: false,
+    once: false,
+    take_out: false,
+    ..REDIS
+};
+
 #[tokio::test]
 async fn redis_serves() {
-    serves(&redis().await.url()).await;
+    serves(&redis().await.url(), REDIS).await;
+}
+
+#[tokio::test]
+async fn redis_serves_as_redisson_does() {
+    let can = Can {
+        permits: false,
+        once: false,
+        take_out: false,
+        tokens: false,
+        ..REDIS
+    };
+    let server = redis().await;
+    let url = server.url();
+    let more = if url.contains('?') { "&" } else { "?" };
+    serves(&format!("{url}{more}layout=redisson"), can).await;
 }
 
 #[tokio::test]
 async fn redlock_serves() {
-    serves(&Nodes::start(3).await.url()).await;
+    serves(&Nodes::start(3).await.url(), QUORUM).await;
 }
 
 #[tokio::test]
 async fn a_cluster_serves() {
     let cluster = Cluster::of_masters(3).await;
-    serves(&cluster.url("")).await;
+    serves(&cluster.url(""), ALL).await;
+    let can = Can {
+        warns: &[],
+        ..QUORUM
+    };
+    serves(&cluster.url("?quorum=masters"), can).await;
 }
 
 #[tokio::test]
 async fn sentinels_serve() {
-    serves(&Deployment::watchful().await.url("")).await;
+    serves(&Deployment::watchful().await.url(""), REDIS).await;
 }
 
 #[tokio::test]
 async fn sqlite_serves() {
     let dir = TempDir::default();
-    serves(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
+    let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    serves(&url, ALL).await;
 }
 
 #[tokio::test]
 async fn memcached_serves() {
     let server = crate::support::server::Server::<Memcached>::start().await;
-    serves(&server.url()).await;
+    let can = Can {
+        readers: false,
+        permits: false,
+        take_out: false,
+        tokens: false,
+        ..ALL
+    };
+    serves(&server.url(), can).await;
 }
 
 #[tokio::test]
@@ -121,7 +299,7 @@ async fn postgres_serves() {
     let server = Server::<PostgreSql>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    serves(&format!("{url}?create_tables=true")).await;
+    serves(&format!("{url}?create_tables=true"), ALL).await;
 }
 
 #[tokio::test]
@@ -129,19 +307,54 @@ async fn mysql_serves() {
     let server = Server::<MariaDb>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    serves(&format!("{url}?create_tables=true")).await;
+    serves(&format!("{url}?create_tables=true"), ALL).await;
 }
 
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn etcd_serves() {
     let server = crate::support::etcd::EtcdServer::start().await;
-    serves(&crate::support::etcd::etcd_url(&[server.port()])).await;
+    let url = crate::support::etcd::etcd_url(&[server.port()]);
+    serves(&url, ALL).await;
+    let can = Can {
+        readers: false,
+        permits: false,
+        once: false,
+        take_out: false,
+        ..ALL
+    };
+    serves(&format!("{url}?recipe=lock-service"), can).await;
 }
 
 #[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn zookeeper_serves() {
     let server = crate::support::zookeeper::Setup::default().start().await;
-    serves(&format!("zookeeper://127.0.0.1:{}", server.port())).await;
+    let url = format!("zookeeper://127.0.0.1:{}", server.port());
+    let can = Can {
+        once: false,
+        take_out: false,
+        ..ALL
+    };
+    serves(&url, can).await;
+    leaves_time_to_end(&url).await;
+}
+
+/// The servers cap the timeout of a session, so that a lease is shorter than what was asked
+/// for. It is by that one how long before its end a command can be told.
+#[cfg(feature = "zookeeper")]
+async fn leaves_time_to_end(url: &str) {
+    let run = |options: &[&str]| {
+        let rest = ["k", "--", "echo", "ran"];
+        ran(dlock(url, &[&["-v", "run"], options, &rest].concat()))
+    };
+    let too_long = run(&["-k", "10s"]).await;
+    let told = stderr(&too_long);
+    assert_eq!((code(&too_long), &*stdout(&too_long)), (78, ""), "{told}");
+    assert!(told.contains("30s were asked for"), "{told}");
+    // What it had, it has given back.
+    let shorter = run(&["-n"]).await;
+    let told = stderr(&shorter);
+    assert_eq!((code(&shorter), &*stdout(&shorter)), (0, "ran\n"), "{told}");
+    assert!(told.contains("and not 5s"), "{told}");
 }
