@@ -331,11 +331,7 @@ async fn etcd_serves() {
 async fn zookeeper_serves() {
     let server = crate::support::zookeeper::Setup::default().start().await;
     let url = format!("zookeeper://127.0.0.1:{}", server.port());
-    let can = Can {
-        once: false,
-        take_out: false,
-        ..ALL
-    };
+    let can = Can { once: false, ..ALL };
     serves(&url, can).await;
     leaves_time_to_end(&url).await;
 }
