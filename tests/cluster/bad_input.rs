@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use dlock::backend::Backend as _;
+
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::alone::alone_with_its_log;
 use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
@@ -29,6 +31,19 @@ async fn urls_that_make_no_sense() {
         ("redis+cluster://a?quorum=2", &["quorum", "masters"]),
     ])
     .await;
+}
+
+/// What its votes cannot keep is refused, and what to leave out is said.
+#[test]
+fn what_votes_cannot_keep_is_kept_without_them() {
+    let cluster = |url| dlock::backend::redis::Cluster::from_url(url).expect("a URL");
+    let votes = cluster("redis+cluster://a?quorum=masters").capabilities();
+    assert!(!votes.permits && !votes.once);
+    for remedy in [votes.permits_with, votes.once_with] {
+        assert!(remedy.contains("leave `quorum=masters` out"), "{remedy}");
+    }
+    let without = cluster("redis+cluster://a").capabilities();
+    assert!(without.permits && without.once);
 }
 
 /// A single server is not taken for a cluster, nor the other way round.

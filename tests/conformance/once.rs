@@ -89,7 +89,7 @@ pub(crate) async fn once_is_refused_where_it_cannot_be_kept(store: &mut dyn Stor
         ] {
             says(
                 &is_unsupported(refused),
-                &["`key`", capabilities.name, "once"],
+                &["`key`", capabilities.name, "once", capabilities.once_with],
             );
         }
     }

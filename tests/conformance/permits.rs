@@ -52,7 +52,12 @@ pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dy
         let refused = within(HANG, permits(&manager, 2).acquire()).await;
         says(
             &is_unsupported(refused),
-            &["`key`", capabilities.name, "permits"],
+            &[
+                "`key`",
+                capabilities.name,
+                "permits",
+                capabilities.permits_with,
+            ],
         );
     }
 }

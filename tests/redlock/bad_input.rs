@@ -1,5 +1,8 @@
 //! What is wrong from the start, or stands in the way.
 
+use dlock::backend::Backend as _;
+use dlock::backend::redis::Redlock;
+
 use crate::harness::{REQUEST_TIMEOUT, connect, nothing_left};
 use crate::support::alone::alone_with_its_log;
 use crate::support::locks::{connecting, had, held, is_unavailable, says};
@@ -21,6 +24,17 @@ async fn too_few_nodes_or_one_of_them_twice() {
         ("redis+redlock://a,b,c?ttl=3", &["unknown parameter"]),
     ])
     .await;
+}
+
+/// What its votes cannot keep is refused, and what to do is said.
+#[test]
+fn what_votes_cannot_keep_is_kept_elsewhere() {
+    let redlock = Redlock::from_url("redis+redlock://a,b,c").expect("a URL");
+    let capabilities = redlock.capabilities();
+    assert!(!capabilities.permits && !capabilities.once);
+    for remedy in [capabilities.permits_with, capabilities.once_with] {
+        assert!(remedy.contains("`redis://` with one server"), "{remedy}");
+    }
 }
 
 /// One server by two names would have two votes.

@@ -193,10 +193,13 @@ pub struct Capabilities {
     pub read_write_with: &'static str,
     /// Knows [`Mode::Permits`].
     pub permits: bool,
+    /// What to do in the store to have [`Mode::Permits`], and why it has none, for messages:
+    /// `leave … out of its URL (…)`; empty if nothing helps.
+    pub permits_with: &'static str,
     /// Remembers a body that has been done (`once`), for up to
     /// [`max_ttl`](Self::max_ttl).
     pub once: bool,
-    /// What to set in the store so that it does, for messages; empty if nothing does.
+    /// The same as [`permits_with`](Self::permits_with), of `once`.
     pub once_with: &'static str,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
@@ -229,6 +232,7 @@ impl Capabilities {
             read_write: false,
             read_write_with: "",
             permits: false,
+            permits_with: "",
             once: false,
             once_with: "",
             min_ttl: MIN_TTL,

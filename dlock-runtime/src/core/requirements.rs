@@ -19,8 +19,8 @@ pub(crate) fn check_fenced(
         TokenTier::None => "missing",
     };
     let remedy = match capabilities.strict_with {
-        "" => "use another store".to_owned(),
-        settings => format!("set {settings}, or use another store"),
+        "" => or_another_store(""),
+        settings => or_another_store(&format!("set {settings}")),
     };
     let store = capabilities.name;
     Err(LockError::Unsupported {
@@ -81,14 +81,7 @@ pub(crate) fn check_remembers(
         return Ok(());
     }
     let store = capabilities.name;
-    let remedy = match capabilities.once_with {
-        "" => {
-            "use another store, or leave `quorum=masters` or `recipe` out of its URL, if that is \
-               there"
-                .to_owned()
-        }
-        settings => format!("set {settings}, or use another store"),
-    };
+    let remedy = or_another_store(capabilities.once_with);
     Err(LockError::Unsupported {
         subject: subject(),
         reason: format!(
@@ -111,7 +104,9 @@ pub(crate) fn check_shared(
             };
             ("read locks", format!("use mode \"write\"{with}"))
         }
-        Mode::Permits(_) if !capabilities.permits => ("permits", "use another store".to_owned()),
+        Mode::Permits(_) if !capabilities.permits => {
+            ("permits", or_another_store(capabilities.permits_with))
+        }
         _ => return Ok(()),
     };
     let store = capabilities.name;
@@ -119,6 +114,14 @@ pub(crate) fn check_shared(
         subject: subject(),
         reason: format!("the {store} store has no {what}; {remedy}"),
     })
+}
+
+/// What to do about what a store does not know, by what it says of that.
+fn or_another_store(settings: &str) -> String {
+    match settings {
+        "" => "use another store".to_owned(),
+        settings => format!("{settings}, or use another store"),
+    }
 }
 
 /// Refuses a ttl that a store cannot keep.

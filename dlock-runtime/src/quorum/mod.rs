@@ -59,6 +59,10 @@ pub struct Voters<C> {
     pub name: &'static str,
     /// What makes the tokens strict.
     pub strict_with: &'static str,
+    /// What to do in place of it for permits, which it has not, and why.
+    pub permits_with: &'static str,
+    /// The same of what `once` asks.
+    pub once_with: &'static str,
 }
 
 /// A store made of several.

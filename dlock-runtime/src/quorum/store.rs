@@ -112,6 +112,8 @@ impl<V: Voter> Store for Quorum<V> {
             read_write: of_voters().all(|one| one.read_write),
             // Each voter would let in as many as there are: others than its neighbours do.
             permits: false,
+            permits_with: config.permits_with,
+            once_with: config.once_with,
             // A majority must answer well within it.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new(config.name)

@@ -21,6 +21,8 @@ async fn opened(sims: &[Arc<Sim>]) -> Result<Several, BackendError> {
         voters: sims.to_vec(),
         name: "several",
         strict_with: "",
+        permits_with: "",
+        once_with: "",
     });
     engine.open(Time::simulated(Executor::new() as _)).await?;
     Ok(engine)

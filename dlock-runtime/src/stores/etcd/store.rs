@@ -113,7 +113,10 @@ impl Store for EtcdStore {
             tokens: TokenTier::Strict,
             read_write: settings.recipe == Recipe::Queue,
             permits: settings.recipe == Recipe::Queue,
+            permits_with: "leave `recipe=lock-service` out of its URL (the server's own lock lets \
+                in one)",
             once: settings.recipe == Recipe::Queue,
+            once_with: "leave `recipe=lock-service` out of its URL",
             ..Capabilities::new("etcd")
         }
     }

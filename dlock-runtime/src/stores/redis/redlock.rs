@@ -74,6 +74,10 @@ impl Redlock {
             voters: voters.collect(),
             name: "redlock",
             strict_with: STRICT_WITH,
+            permits_with: "use `redis://` with one server, `redis+sentinel://` or \
+                `redis+cluster://` (each of its servers would let in so many, and not the same \
+                ones)",
+            once_with: "use `redis://` with one server, `redis+sentinel://` or `redis+cluster://`",
         };
         Ok(Self {
             engine: Engine::new(voters),

@@ -107,7 +107,7 @@ impl Store for ZooKeeperStore {
             tokens: TokenTier::Strict,
             read_write: true,
             permits: true,
-            once_with: "`zookeeper.extendedTypesEnabled=true` on all of its servers",
+            once_with: "set `zookeeper.extendedTypesEnabled=true` on all of its servers",
             // Every grant and renewal is a write on a majority of the servers.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new("zookeeper")

@@ -118,6 +118,9 @@ impl Cluster {
                 voters: vec![config],
                 name: "cluster",
                 strict_with: "",
+                permits_with: "leave `quorum=masters` out of its URL (each master would let in so \
+                    many, and not the same ones)",
+                once_with: "leave `quorum=masters` out of its URL",
             }))
         } else {
             Decides::Owner(Engine::new(config))

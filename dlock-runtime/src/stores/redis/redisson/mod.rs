@@ -143,7 +143,11 @@ impl Recipe {
                 }
             },
             permits: false,
+            permits_with: "leave `layout=redisson` and `recipe` out of its URL, for a lock of \
+                dlock's own (Redisson's let in one)",
             once: false,
+            once_with: "leave `layout=redisson` and `recipe` out of its URL, for a lock of dlock's \
+                own (of one of Redisson's that is free, nothing is kept)",
             ..own
         }
     }

@@ -54,6 +54,8 @@ impl Electorate {
             voters: voters.collect(),
             name: "quorum",
             strict_with: "",
+            permits_with: "",
+            once_with: "",
         });
         LockConfig::with_backend(engine.request_timeout(REQUEST_TIMEOUT))
     }
