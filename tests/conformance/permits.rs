@@ -49,16 +49,18 @@ pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dy
     let manager = process(store).await;
     let capabilities = manager.capabilities();
     if !capabilities.permits {
-        let refused = within(HANG, permits(&manager, 2).acquire()).await;
-        says(
-            &is_unsupported(refused),
-            &[
+        let asked = || within(HANG, permits(&manager, 2).acquire());
+        let inside = manager.lock("key").run(async { asked().await.map(drop) });
+        let inside = within(HANG, inside).await.expect("the lock");
+        for refused in [asked().await.map(drop), inside] {
+            let words = [
                 "`key`",
                 capabilities.name,
                 "permits",
                 capabilities.permits_with,
-            ],
-        );
+            ];
+            says(&is_unsupported(refused), &words);
+        }
     }
 }
 

@@ -39,8 +39,10 @@ pub(crate) fn reenter(
     scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
+    // Also where it is re-entered: no call is let in in one place and refused in another.
     check_permits(options, manager.settings.fenced)
         .and_then(|()| check_once(options, key, &manager.at_start))
+        .and_then(|()| check_shared(options.mode, &manager.at_start, || format!("lock `{key}`")))
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some(name) = key.single() else {
         return Ok(None);
@@ -331,11 +333,10 @@ impl Taken {
 }
 
 impl Inner {
-    /// Refuses what cannot work before anything is asked of the store, and
-    /// says which ttl applies.
+    /// Refuses what cannot work before anything is asked of the store, but for what
+    /// [`reenter`] has refused, and says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
         let capabilities = &self.at_start;
-        check_shared(options.mode, capabilities, || format!("lock `{key}`"))?;
         self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.settings.ttl);
         check_ttl(ttl, capabilities)?;

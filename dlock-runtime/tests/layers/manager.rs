@@ -44,6 +44,10 @@ impl Otherwise for WritersOnly {
 async fn a_store_without_readers_takes_writers() {
     let here = WritersOnly::default().manager().await;
     is_unsupported(here.lock("k").read().try_acquire().await);
+    is_unsupported(here.lock(["k", "l"]).read().try_acquire().await);
+    // Inside one's own lock neither, where nothing is asked of the store.
+    let inside = async { is_unsupported(here.lock("k").read().try_acquire().await) };
+    here.lock("k").run(inside).await.expect("free");
     drop(held(here.lock("k")).await);
 }
 

@@ -55,6 +55,12 @@ async fn a_backend_that_does_not_know_permits_is_not_asked_for_one() {
     drop(held(manager.lock("key").read()).await);
     let refused = is_unsupported(manager.lock("key").permits(2).acquire().await);
     says(&refused, &["`key`", "theirs", "permits"]);
+    // Not inside one's own lock either, where nothing is asked of it.
+    for permits in [1, 2] {
+        let inside = async { is_unsupported(manager.lock("key").permits(permits).acquire().await) };
+        manager.lock("key").run(inside).await.expect("free");
+    }
+    is_unsupported(manager.lock(["key", "other"]).permits(2).acquire().await);
 }
 
 #[test]
