@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::visited::Visited;
-pub use client::{Answer, Outdated, Section, report};
+pub use client::{Answer, Outdated, Section, Visit, now, report};
+use history::Entry;
 pub use history::History;
 
 /// The server, in the process of the test that checks.
@@ -80,7 +81,7 @@ impl Resource {
 
     /// Ends [`suspended`](Self::suspended).
     pub fn resumed(&self, worker: &str) {
-        self.shared.lock().history.resumed(worker);
+        self.shared.lock().history.resumed(worker, now());
     }
 
     /// From now on, until this is called with `false`, the store may have forgotten what
@@ -145,6 +146,7 @@ impl Shared {
         let mut words = line.splitn(5, ' ');
         let mut word = || words.next().unwrap_or_default();
         let sent = word().parse().expect("a moment");
+        assert!(sent <= now(), "another clock than ours: {line:?}");
         let (worker, token, verb, rest) = (word(), word(), word(), word());
         let token = token.parse().expect("a token");
 
@@ -154,7 +156,7 @@ impl Shared {
         state.history.hears_what_was_sent_at(sent);
         let answer = match verb {
             "enter" => {
-                let answer = state.history.enter(worker, token);
+                let answer = state.history.enter(worker, token, entry(rest));
                 state.visitors.entry(port).or_default().token = answer.ok();
                 answer
             }
@@ -205,6 +207,15 @@ impl Shared {
         if let Some(token) = token {
             state.history.gone(token);
         }
+    }
+}
+
+/// `[read|write [asked]]`.
+fn entry(text: &str) -> Entry {
+    let mut words = text.split_whitespace();
+    Entry {
+        reads: words.next() == Some("read"),
+        asked: words.next().map(|moment| moment.parse().expect("a moment")),
     }
 }
 

@@ -38,6 +38,19 @@ impl Drop for Section {
 /// What the resource says: a value, or that the token is too old.
 pub type Answer = Result<u64, Outdated>;
 
+/// How somebody comes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit<'a> {
+    /// Who.
+    pub worker: &'a str,
+    /// What its lock gave it; 0 if that is nothing.
+    pub token: u64,
+    /// Others who read may be inside too.
+    pub reads: bool,
+    /// When it asked for its lock, by [`now`]: if it is stopped later, it is no excuse.
+    pub asked: u128,
+}
+
 /// The resource has seen this newer token.
 #[derive(Clone, Copy, Debug)]
 pub struct Outdated(pub u64);
@@ -49,6 +62,25 @@ impl Section {
         worker: &str,
         token: u64,
     ) -> io::Result<Result<Self, Outdated>> {
+        Self::come(resource, worker, token, "enter").await
+    }
+
+    /// The same, and says more of itself.
+    pub async fn visit(
+        resource: SocketAddr,
+        visit: Visit<'_>,
+    ) -> io::Result<Result<Self, Outdated>> {
+        let mode = if visit.reads { "read" } else { "write" };
+        let enter = format!("enter {mode} {}", visit.asked);
+        Self::come(resource, visit.worker, visit.token, &enter).await
+    }
+
+    async fn come(
+        resource: SocketAddr,
+        worker: &str,
+        token: u64,
+        enter: &str,
+    ) -> io::Result<Result<Self, Outdated>> {
         let stream = BufStream::new(TcpStream::connect(resource).await?);
         let mut section = Self {
             resource,
@@ -58,7 +90,7 @@ impl Section {
             requests: 0,
             done: false,
         };
-        let entered = section.ask("enter").await?;
+        let entered = section.ask(enter).await?;
         Ok(entered.map(|token| {
             section.token = token;
             section
@@ -92,7 +124,7 @@ impl Section {
     }
 
     fn line(&self, request: &str) -> String {
-        format!("{} {} {} {request}\n", sent(), self.worker, self.token)
+        format!("{} {} {} {request}\n", now(), self.worker, self.token)
     }
 
     async fn ask(&mut self, request: &str) -> io::Result<Answer> {
@@ -117,7 +149,7 @@ impl Section {
 
 /// Now, in microseconds of the clock that all processes of a machine share: a request
 /// that was sent before somebody came in may be heard after it.
-fn sent() -> u128 {
+pub fn now() -> u128 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a monotonic clock");
     Duration::from(now).as_micros()
 }

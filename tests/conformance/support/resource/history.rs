@@ -1,6 +1,6 @@
 //! What happened at the resource, in order, and whether a lock explains it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// One thing that happened, with the worker and its token.
@@ -31,11 +31,22 @@ enum What {
     Excused(String),
 }
 
+/// How somebody comes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    /// Others who read may be inside too.
+    pub(super) reads: bool,
+    /// When it asked for its lock, if it says so. A worker that was stopped may come late
+    /// with what it had asked for before, and with nothing else.
+    pub(super) asked: Option<u128>,
+}
+
 /// A critical section that was entered and not left.
 #[derive(Clone, Debug)]
 struct Open {
     worker: String,
     token: u64,
+    entry: Entry,
     /// The worker was stopped or killed while it was inside.
     suspended: bool,
 }
@@ -46,6 +57,8 @@ pub struct History {
     begun: Instant,
     events: Vec<Event>,
     value: u64,
+    /// The last number that was given to anybody, and below which nobody may do anything.
+    last: u64,
     newest: u64,
     /// When what is heard now was sent, and when the one with the newest token came.
     sent: u128,
@@ -53,8 +66,12 @@ pub struct History {
     open: Vec<Open>,
     /// The workers that are stopped or dead now.
     suspended: HashSet<String>,
-    /// Those that ever were: they may come late.
-    suspects: HashSet<String>,
+    /// Those that ever were, and until when: they may come late.
+    suspects: HashMap<String, u128>,
+    /// When the bodies with these tokens asked for their lock.
+    asked: HashMap<u64, u128>,
+    /// The most readers that were inside together.
+    most_readers: usize,
     /// The tokens of those that somebody came in beside.
     overtaken: HashSet<u64>,
     /// The store may have forgotten what it granted.
@@ -69,12 +86,15 @@ impl Default for History {
             begun: Instant::now(),
             events: Vec::new(),
             value: 0,
+            last: 0,
             newest: 0,
             sent: 0,
             newest_sent: 0,
             open: Vec::new(),
             suspended: HashSet::new(),
-            suspects: HashSet::new(),
+            suspects: HashMap::new(),
+            asked: HashMap::new(),
+            most_readers: 0,
             overtaken: HashSet::new(),
             doubt: false,
             early: false,
@@ -88,14 +108,21 @@ type Answer = Result<u64, u64>;
 impl History {
     pub(super) fn suspended(&mut self, worker: &str) {
         self.suspended.insert(worker.to_owned());
-        self.suspects.insert(worker.to_owned());
+        self.suspects.insert(worker.to_owned(), u128::MAX);
         for open in self.open.iter_mut().filter(|open| open.worker == worker) {
             open.suspended = true;
         }
     }
 
-    pub(super) fn resumed(&mut self, worker: &str) {
+    pub(super) fn resumed(&mut self, worker: &str, moment: u128) {
         self.suspended.remove(worker);
+        self.suspects.insert(worker.to_owned(), moment);
+    }
+
+    /// Whether it may come after its lease has ended.
+    fn may_be_late(&self, worker: &str, asked: Option<u128>) -> bool {
+        let until = self.suspects.get(worker);
+        until.is_some_and(|until| asked.is_none_or(|asked| asked <= *until))
     }
 
     pub(super) fn doubts(&mut self, doubt: bool) {
@@ -125,19 +152,22 @@ impl History {
 
     /// The number that it is to show from now on: the token, or for a grant
     /// without one (0), the next.
-    pub(super) fn enter(&mut self, worker: &str, token: u64) -> Answer {
+    pub(super) fn enter(&mut self, worker: &str, token: u64, entry: Entry) -> Answer {
+        let excludes = |open: &Open| !(open.entry.reads && entry.reads);
+        let ends_others = self.open.iter().any(excludes);
         let token = match token {
-            0 => match self.count_in(worker) {
+            0 => match self.count_in(worker, entry) {
                 Some(number) => number,
-                None => return self.refuse(worker, token, "enter"),
+                None => return self.refuse(worker, token, "enter", entry.asked),
             },
             token => token,
         };
         // Each grant has a token of its own, so not even an equal one will do.
         if token <= self.newest {
-            return self.refuse(worker, token, "enter");
+            return self.refuse(worker, token, "enter", entry.asked);
         }
-        let overlaps = self.open.iter().filter(|open| !open.suspended);
+        let overlaps = self.open.iter().filter(|open| excludes(open));
+        let overlaps = overlaps.filter(|open| !open.suspended);
         for open in overlaps.cloned().collect::<Vec<_>>() {
             let (other, its) = (open.worker, open.token);
             let what = format!("came in while {other} (token {its}) was inside");
@@ -149,16 +179,25 @@ impl History {
                 self.overtaken.insert(its);
             }
         }
-        self.open.clear();
-        self.newest = token;
-        self.newest_sent = self.sent;
+        self.open.retain(|open| !excludes(open));
+        self.last = self.last.max(token);
+        // Readers leave each other alone.
+        if !entry.reads || ends_others {
+            self.newest = token;
+            self.newest_sent = self.sent;
+        }
+        self.asked.extend(entry.asked.map(|asked| (token, asked)));
         // Bytes that a process sent before it was stopped may arrive after.
         let suspended = self.suspended.contains(worker);
         self.open.push(Open {
             worker: worker.to_owned(),
             token,
+            entry,
             suspended,
         });
+        if entry.reads {
+            self.most_readers = self.most_readers.max(self.open.len());
+        }
         self.note(worker, token, What::Entered);
         Ok(token)
     }
@@ -166,23 +205,25 @@ impl History {
     /// The number of the next grant, if it has no token. Nothing but the time
     /// tells those who come late then: one that was stopped before and comes
     /// while somebody is inside is refused, and one that is inside is overtaken.
-    fn count_in(&mut self, worker: &str) -> Option<u64> {
-        let suspects = &self.suspects;
-        self.open.retain(|open| !suspects.contains(&open.worker));
-        let late = suspects.contains(worker) && !self.open.is_empty();
-        (!late).then_some(self.newest + 1)
+    fn count_in(&mut self, worker: &str, entry: Entry) -> Option<u64> {
+        let mut open = std::mem::take(&mut self.open);
+        let excludes = |open: &Open| !(open.entry.reads && entry.reads);
+        open.retain(|open| !excludes(open) || !self.may_be_late(&open.worker, open.entry.asked));
+        let late = self.may_be_late(worker, entry.asked) && open.iter().any(excludes);
+        self.open = open;
+        (!late).then_some(self.last + 1)
     }
 
     pub(super) fn read(&mut self, worker: &str, token: u64) -> Answer {
         if token < self.newest {
-            return self.refuse(worker, token, "read");
+            return self.refuse_later(worker, token, "read");
         }
         Ok(self.value)
     }
 
     pub(super) fn write(&mut self, worker: &str, token: u64, value: u64) -> Answer {
         if token < self.newest {
-            return self.refuse(worker, token, "write");
+            return self.refuse_later(worker, token, "write");
         }
         if value != self.value + 1 {
             let what = format!("wrote {value} over {}", self.value);
@@ -203,7 +244,7 @@ impl History {
             if self.sent < self.newest_sent {
                 self.gone(token);
             }
-            return self.refuse(worker, token, "leave");
+            return self.refuse_later(worker, token, "leave");
         }
         self.open.retain(|open| open.token != token);
         self.note(worker, token, What::Left);
@@ -224,12 +265,24 @@ impl History {
         self.events.retain(|event| !overtook(&event.what));
     }
 
-    fn refuse(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
-        if request != "enter" && self.sent < self.newest_sent {
+    /// Of somebody who was inside.
+    fn refuse_later(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
+        if self.sent < self.newest_sent {
             self.note(worker, token, What::Late(request));
             return Err(self.newest);
         }
-        if !self.suspects.contains(worker) {
+        let asked = self.asked.get(&token).copied();
+        self.refuse(worker, token, request, asked)
+    }
+
+    fn refuse(
+        &mut self,
+        worker: &str,
+        token: u64,
+        request: &'static str,
+        asked: Option<u128>,
+    ) -> Answer {
+        if !self.may_be_late(worker, asked) {
             let newest = self.newest;
             let what = format!("was never stopped, and came to {request} after token {newest}");
             self.violation(worker, token, what);
@@ -298,6 +351,17 @@ impl History {
         self.of(worker).filter(wrote).count()
     }
 
+    /// The most readers that were inside together.
+    pub fn most_readers(&self) -> usize {
+        self.most_readers
+    }
+
+    /// How many times `worker` has come in.
+    pub fn entries_of(&self, worker: &str) -> usize {
+        let entered = |what: &&What| matches!(what, What::Entered);
+        self.of(worker).filter(entered).count()
+    }
+
     /// Whether `worker` is inside its critical section.
     pub fn is_inside(&self, worker: &str) -> bool {
         self.open.iter().any(|open| open.worker == worker)
@@ -330,7 +394,16 @@ impl History {
 /// The judge is judged: it sees each thing that a broken lock would do.
 #[cfg(test)]
 mod tests {
-    use super::History;
+    use super::{Entry, History};
+
+    const WRITES: Entry = Entry {
+        reads: false,
+        asked: None,
+    };
+    const READS: Entry = Entry {
+        reads: true,
+        asked: None,
+    };
 
     fn violation(history: &History) -> &str {
         history.violations().next().unwrap_or("none")
@@ -340,7 +413,7 @@ mod tests {
     fn a_lock_that_works_is_acquitted() {
         let mut history = History::default();
         for token in [64, 65, 128] {
-            history.enter("a", token).expect("a newer token");
+            history.enter("a", token, WRITES).expect("a newer token");
             let value = history.read("a", token).expect("its turn");
             history.write("a", token, value + 1).expect("its turn");
             history.leave("a", token).expect("its turn");
@@ -352,8 +425,8 @@ mod tests {
     #[test]
     fn an_overlap_is_seen() {
         let mut history = History::default();
-        history.enter("a", 64).expect("a newer token");
-        history.enter("b", 128).expect("a newer token");
+        history.enter("a", 64, WRITES).expect("a newer token");
+        history.enter("b", 128, WRITES).expect("a newer token");
         assert!(violation(&history).contains("came in while a"));
     }
 
@@ -362,9 +435,9 @@ mod tests {
         for acts in [false, true] {
             let mut history = History::default();
             history.suspended("a");
-            history.resumed("a");
-            history.enter("a", 64).expect("a newer token");
-            history.enter("b", 128).expect("a newer token");
+            history.resumed("a", 0);
+            history.enter("a", 64, WRITES).expect("a newer token");
+            history.enter("b", 128, WRITES).expect("a newer token");
             if acts {
                 history.read("a", 64).expect_err("an older token");
             }
@@ -378,9 +451,9 @@ mod tests {
         for (sent, is_seen) in [(2, false), (4, true)] {
             let mut history = History::default();
             history.hears_what_was_sent_at(1);
-            history.enter("a", 64).expect("a newer token");
+            history.enter("a", 64, WRITES).expect("a newer token");
             history.hears_what_was_sent_at(3);
-            history.enter("b", 128).expect("a newer token");
+            history.enter("b", 128, WRITES).expect("a newer token");
             history.hears_what_was_sent_at(sent);
             history.read("a", 64).expect_err("an older token");
             history.leave("a", 64).expect_err("an older token");
@@ -391,10 +464,10 @@ mod tests {
     #[test]
     fn a_stopped_process_does_not_overlap_but_comes_late() {
         let mut history = History::default();
-        history.enter("a", 64).expect("a newer token");
+        history.enter("a", 64, WRITES).expect("a newer token");
         history.suspended("a");
-        history.enter("b", 128).expect("a newer token");
-        history.resumed("a");
+        history.enter("b", 128, WRITES).expect("a newer token");
+        history.resumed("a", 0);
         history.write("a", 64, 1).expect_err("an older token");
         history.check();
     }
@@ -402,27 +475,116 @@ mod tests {
     #[test]
     fn an_overlap_without_tokens_is_seen() {
         let mut history = History::default();
-        let number = history.enter("a", 0).expect("a number");
+        let number = history.enter("a", 0, WRITES).expect("a number");
         history.leave("a", number).expect("its turn");
-        let number = history.enter("a", 0).expect("a number");
+        let number = history.enter("a", 0, WRITES).expect("a number");
         assert_eq!((number, violation(&history)), (2, "none"));
-        history.enter("b", 0).expect("a number");
+        history.enter("b", 0, WRITES).expect("a number");
         assert!(violation(&history).contains("came in while a"));
     }
 
     #[test]
     fn a_stopped_process_without_tokens_may_come_late() {
         let mut history = History::default();
-        let late = history.enter("a", 0).expect("a number");
+        let late = history.enter("a", 0, WRITES).expect("a number");
         history.suspended("a");
-        let number = history.enter("b", 0).expect("a number");
-        history.resumed("a");
+        let number = history.enter("b", 0, WRITES).expect("a number");
+        history.resumed("a", 0);
         history.write("a", late, 1).expect_err("an older number");
-        history.enter("a", 0).expect_err("b is inside");
+        history.enter("a", 0, WRITES).expect_err("b is inside");
         history.leave("b", number).expect("its turn");
         // It cannot be told that this is late.
-        history.enter("a", 0).expect("a number");
-        history.enter("b", 0).expect("a number");
+        history.enter("a", 0, WRITES).expect("a number");
+        history.enter("b", 0, WRITES).expect("a number");
+        history.check();
+    }
+
+    /// With what it asks for when it is awake again, it has no excuse.
+    #[test]
+    fn a_process_that_was_stopped_is_late_with_what_it_had_asked_for() {
+        for (asked, is_seen) in [(4, false), (6, true)] {
+            let entry = Entry {
+                asked: Some(asked),
+                ..WRITES
+            };
+            for token in [0, 64] {
+                let mut history = History::default();
+                history.suspended("a");
+                history.resumed("a", 5);
+                let number = history.enter("a", token, entry).expect("nobody is inside");
+                history.enter("b", 2 * token, WRITES).expect("it is seen");
+                history.write("a", number, 1).expect_err("b is inside");
+                // A token tells who is late, and so excuses no overlap.
+                assert_eq!(violation(&history) != "none", is_seen || token > 0);
+
+                let mut history = History::default();
+                history.suspended("a");
+                history
+                    .enter("b", 2 * token, WRITES)
+                    .expect("nobody is inside");
+                history.resumed("a", 5);
+                let late = history.enter("a", token, entry);
+                assert_eq!(late.is_err(), !is_seen || token > 0);
+                assert_eq!(violation(&history) != "none", is_seen);
+            }
+        }
+    }
+
+    #[test]
+    fn readers_are_inside_together() {
+        let mut history = History::default();
+        let one = history.enter("a", 0, READS).expect("a number");
+        let other = history.enter("b", 0, READS).expect("a number");
+        history.read("a", one).expect("its turn");
+        history.leave("a", one).expect("its turn");
+        history.read("b", other).expect("its turn");
+        history.leave("b", other).expect("its turn");
+        let writer = history.enter("c", 0, WRITES).expect("a number");
+        history.write("c", writer, 1).expect("its turn");
+        history.leave("c", writer).expect("its turn");
+        history.enter("a", 0, READS).expect("a number");
+        history.check();
+        assert_eq!(history.most_readers(), 2);
+    }
+
+    #[test]
+    fn a_writer_beside_a_reader_is_seen() {
+        for (inside, comes) in [(READS, WRITES), (WRITES, READS)] {
+            let mut history = History::default();
+            history.enter("a", 0, READS).expect("a number");
+            history.enter("b", 0, inside).expect("a number");
+            history.enter("c", 0, comes).expect("a number");
+            assert!(violation(&history).contains("came in while"));
+        }
+    }
+
+    #[test]
+    fn a_stopped_reader_may_come_late() {
+        let mut history = History::default();
+        let late = history.enter("a", 0, READS).expect("a number");
+        let other = history.enter("b", 0, READS).expect("a number");
+        history.suspended("a");
+        history.leave("b", other).expect("its turn");
+        let writer = history.enter("c", 0, WRITES).expect("a number");
+        history.resumed("a", 0);
+        history.read("a", late).expect_err("an older number");
+        history.enter("a", 0, READS).expect_err("c is inside");
+        history.leave("c", writer).expect("its turn");
+        // It cannot be told that this is late.
+        history.enter("a", 0, READS).expect("a number");
+        history.enter("c", 0, WRITES).expect("a number");
+        history.check();
+    }
+
+    #[test]
+    fn a_stopped_writer_does_not_write_beside_a_reader() {
+        let mut history = History::default();
+        let late = history.enter("a", 0, WRITES).expect("a number");
+        history.suspended("a");
+        let reader = history.enter("b", 0, READS).expect("a number");
+        history.resumed("a", 0);
+        history.write("a", late, 1).expect_err("an older number");
+        history.leave("b", reader).expect("its turn");
         history.check();
     }
 
@@ -430,9 +592,11 @@ mod tests {
     fn a_token_that_does_not_rise_is_seen() {
         for token in [64, 63] {
             let mut history = History::default();
-            history.enter("a", 64).expect("a newer token");
+            history.enter("a", 64, WRITES).expect("a newer token");
             history.leave("a", 64).expect("its turn");
-            history.enter("b", token).expect_err("no newer token");
+            history
+                .enter("b", token, WRITES)
+                .expect_err("no newer token");
             assert!(violation(&history).contains("never stopped"));
         }
     }
@@ -440,32 +604,34 @@ mod tests {
     #[test]
     fn a_store_that_may_have_forgotten_is_excused_until_it_may_not() {
         let mut history = History::default();
-        history.enter("a", 640).expect("a newer token");
+        history.enter("a", 640, WRITES).expect("a newer token");
         history.doubts(true);
-        history.enter("b", 64).expect_err("no newer token");
+        history.enter("b", 64, WRITES).expect_err("no newer token");
         assert_eq!((history.excused(), violation(&history)), (1, "none"));
         history.doubts(false);
-        history.enter("b", 128).expect("a newer token than none");
+        history
+            .enter("b", 128, WRITES)
+            .expect("a newer token than none");
         assert!(violation(&history).contains("came in while a"));
     }
 
     #[test]
     fn leases_that_may_end_early_excuse_an_overlap_and_no_old_token() {
         let mut history = History::default();
-        history.enter("a", 64).expect("a newer token");
+        history.enter("a", 64, WRITES).expect("a newer token");
         history.ends_leases(true);
-        history.enter("b", 128).expect("a newer token");
+        history.enter("b", 128, WRITES).expect("a newer token");
         assert_eq!((history.excused(), violation(&history)), (1, "none"));
         history.leave("b", 128).expect("its turn");
         history.ends_leases(false);
-        history.enter("c", 128).expect_err("no newer token");
+        history.enter("c", 128, WRITES).expect_err("no newer token");
         assert!(violation(&history).contains("never stopped"));
     }
 
     #[test]
     fn a_lost_update_is_seen() {
         let mut history = History::default();
-        history.enter("a", 64).expect("a newer token");
+        history.enter("a", 64, WRITES).expect("a newer token");
         history.write("a", 64, 1).expect("its turn");
         history.write("a", 64, 1).expect("its turn");
         assert!(violation(&history).contains("wrote 1 over 1"));
