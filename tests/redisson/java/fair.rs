@@ -1,38 +1,23 @@
 //! `recipe=fair`, which is `RFairLock`.
 
-use crate::service::{Service, VERSIONS};
+use std::time::Duration;
+
+use crate::dead::{Dead, holder};
+use crate::scenes::play;
+use crate::service::{FAIR_WAIT, Service, VERSIONS};
 use crate::support::locks::{held, queued, served};
 use crate::support::redis::RedisServer;
-use crate::{Scene, connect, processes, scenes};
+use crate::{Pair, Scene, connect, processes};
 
-#[tokio::test]
-#[ignore = "needs Redisson: ./tests/run.sh --all"]
-async fn a_lock_and_ours_exclude_each_other() {
-    scenes::exclude_each_other("fair", "fair").await;
-}
+const FAIR: Pair = Pair::of("fair");
 
-#[tokio::test]
-#[ignore = "needs Redisson: ./tests/run.sh --all"]
-async fn who_waits_is_woken_by_the_other_at_once() {
-    scenes::wake_each_other_at_once("fair", "fair").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Redisson: ./tests/run.sh --all"]
-async fn each_sees_who_holds_the_lock() {
-    scenes::see_who_holds("fair", "fair").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Redisson: ./tests/run.sh --all"]
-async fn what_was_taken_away_is_lost_on_either_side() {
-    scenes::lose_what_was_taken_away("fair", "fair").await;
-}
-
-#[tokio::test]
-#[ignore = "needs Redisson: ./tests/run.sh --all"]
-async fn a_killed_service_frees_its_lock() {
-    scenes::a_killed_service_frees_its_lock("fair", "fair").await;
+play! {
+    FAIR;
+    both_exclude_each_other
+    who_waits_hears_of_the_others_release
+    each_sees_who_holds_the_lock
+    what_was_taken_away_is_lost_on_either_side
+    a_killed_service_frees_its_lock
 }
 
 /// In 3.21.3 nobody in Java looks again when a lease ends that was renewed, or a few
@@ -41,19 +26,23 @@ async fn a_killed_service_frees_its_lock() {
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn a_dead_process_of_ours_frees_its_lock() {
-    Scene::of_each("fair", async |scene| {
+    Scene::of_each(FAIR, async |scene| {
         let Scene {
             server,
             mut java,
             ours,
+            ..
         } = scene;
-        let holder = processes::holder(&server, "fair", "key").await;
+        let holds = processes::holder(&server, FAIR, "key").await;
         assert_eq!(java.told("lock fair key 600000").await, "waits");
         queued(&ours, "key", 1).await;
         let behind = tokio::spawn(ours.lock("key").acquire());
         queued(&ours, "key", 2).await;
         assert!(!java.has_answered());
-        drop(holder);
+        let field = holder(&server, "key").await;
+        drop(holds);
+        let dead = Dead::now(&server).await;
+        dead.leaves("key", &field, processes::TTL).await;
         assert_eq!(java.answer().await, "held");
         assert!(!behind.is_finished());
         assert_eq!(java.told("release").await, "released");
@@ -97,24 +86,37 @@ async fn who_comes_first_is_served_first_on_whichever_side() {
     }
 }
 
+/// The first place, behind a holder of ours.
+const PLACE_ENDS: Duration = processes::TTL.saturating_add(FAIR_WAIT);
+
+/// Who is first in the queue.
+async fn first(server: &RedisServer) -> String {
+    let first = ["LINDEX", "redisson_lock_queue:{key}", "0"];
+    server.command(&first).await
+}
+
 /// It is told, as the one who is first, and cannot take it.
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn a_killed_waiter_of_theirs_blocks_for_no_longer_than_its_place_lasts() {
-    Scene::of_each("fair", async |scene| {
+    Scene::of_each(FAIR, async |scene| {
         let Scene {
             server,
             mut java,
             ours,
+            ..
         } = scene;
         // Its place ends as long after the lease as it lasts.
-        let holder = processes::holder(&server, "fair", "key").await;
+        let holds = processes::holder(&server, FAIR, "key").await;
         assert_eq!(java.told("lock fair key").await, "waits");
         queued(&ours, "key", 1).await;
+        let place = first(&server).await;
         java.program.process.kill();
+        let dead = Dead::now(&server).await;
         let waiting = tokio::spawn(ours.lock("key").acquire());
         queued(&ours, "key", 2).await;
-        drop(holder);
+        drop(holds);
+        dead.leaves_the_queue("key", &place, PLACE_ENDS).await;
         served(waiting).await.release().await.expect("the release");
     })
     .await;
@@ -123,19 +125,23 @@ async fn a_killed_waiter_of_theirs_blocks_for_no_longer_than_its_place_lasts() {
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn a_killed_waiter_of_ours_blocks_for_no_longer_than_its_place_lasts() {
-    Scene::of_each("fair", async |scene| {
+    Scene::of_each(FAIR, async |scene| {
         let Scene {
             server,
             mut java,
             ours,
+            ..
         } = scene;
-        let holder = processes::holder(&server, "fair", "key").await;
-        let waiter = processes::waiter(&server, "fair", "key");
+        let holds = processes::holder(&server, FAIR, "key").await;
+        let waiter = processes::waiter(&server, FAIR, "key");
         queued(&ours, "key", 1).await;
         assert_eq!(java.told("lock fair key").await, "waits");
         queued(&ours, "key", 2).await;
+        let place = first(&server).await;
         drop(waiter);
-        drop(holder);
+        let dead = Dead::now(&server).await;
+        drop(holds);
+        dead.leaves_the_queue("key", &place, PLACE_ENDS).await;
         assert_eq!(java.answer().await, "held");
         assert_eq!(java.told("release").await, "released");
     })
@@ -146,11 +152,12 @@ async fn a_killed_waiter_of_ours_blocks_for_no_longer_than_its_place_lasts() {
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn who_gives_up_on_either_side_leaves_the_queue() {
-    Scene::of_each("fair", async |scene| {
+    Scene::of_each(FAIR, async |scene| {
         let Scene {
             server,
             mut java,
             ours,
+            ..
         } = scene;
         let guard = held(ours.lock("key")).await;
         let other = connect(&server.url(), "fair").await;

@@ -1,12 +1,25 @@
 //! `recipe=fenced`, which is `RFencedLock`.
 
-use crate::Scene;
+use crate::scenes::play;
 use crate::support::locks::{held, is_busy};
+use crate::{Pair, Scene};
+
+const FENCED: Pair = Pair::of("fenced");
+
+play! {
+    FENCED;
+    both_exclude_each_other
+    who_waits_hears_of_the_others_release
+    each_sees_who_holds_the_lock
+    what_was_taken_away_is_lost_on_either_side
+    a_killed_service_frees_its_lock
+    a_dead_process_of_ours_frees_its_lock
+}
 
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn tokens_rise_from_side_to_side() {
-    Scene::of_each("fenced", async |mut scene| {
+    Scene::of_each(FENCED, async |mut scene| {
         let mut last = 0;
         let mut rises = |token: u64| {
             assert!(token > last, "{token} behind {last}");
@@ -16,11 +29,11 @@ async fn tokens_rise_from_side_to_side() {
             for _ in 0..3 {
                 let guard = held(scene.ours.lock(key)).await;
                 rises(guard.token().into());
-                scene.give_to_java(guard, "fenced", key).await;
+                scene.give_to_java(guard, key).await;
                 let token = scene.java.told("token").await;
                 rises(token.parse().expect("a number"));
                 is_busy(scene.ours.lock(key).try_acquire().await);
-                let guard = scene.take_from_java(scene.ours.lock(key), key).await;
+                let guard = scene.take_from_java(key).await;
                 rises(guard.token().into());
                 guard.release().await.expect("the release");
             }

@@ -13,9 +13,12 @@
 #[path = "../../support/mod.rs"]
 mod support;
 
+mod dead;
 mod fair;
 mod fenced;
 mod lock;
+mod monitor;
+mod names;
 mod processes;
 mod read_write;
 mod scenes;
@@ -26,11 +29,47 @@ use dlock::{LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::JoinHandle;
 
 use service::{FAIR_WAIT, Service, VERSIONS};
-use support::locks::{queued, served};
+use support::locks::{held, is_busy, queued, served, wants};
 use support::redis::RedisServer;
+
+/// One of ours and one of Java's who exclude each other.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    recipe: &'static str,
+    /// Ours reads.
+    reads: bool,
+    /// What Redisson's kind of lock is called in Java.
+    java: &'static str,
+}
+
+impl Pair {
+    /// Both have the lock alone, by a recipe that is called alike in Java.
+    const fn of(recipe: &'static str) -> Self {
+        Self {
+            recipe,
+            reads: false,
+            java: recipe,
+        }
+    }
+
+    /// What ours has, by the name that Java has for it.
+    fn ours(self) -> &'static str {
+        match (self.recipe, self.reads) {
+            ("read-write", true) => "read",
+            ("read-write", false) => "write",
+            _ => self.java,
+        }
+    }
+
+    /// What ours asks `manager` for.
+    fn wants(self, manager: &LockManager, key: &str) -> LockRequest {
+        wants(manager.lock(key), self.reads)
+    }
+}
 
 /// A server, a service in Java, and dlock.
 struct Scene {
+    pair: Pair,
     server: RedisServer,
     java: Service,
     ours: LockManager,
@@ -38,31 +77,59 @@ struct Scene {
 
 impl Scene {
     /// For each version of Redisson.
-    async fn of_each(recipe: &str, play: impl AsyncFn(Self)) {
+    async fn of_each(pair: Pair, play: impl AsyncFn(Self)) {
         for version in VERSIONS {
-            let server = RedisServer::start().await;
-            let java = Service::start(version, "single", &[server.port()]).await;
-            let ours = connect(&server.url(), recipe).await;
-            play(Self { server, java, ours }).await;
+            play(Self::of(version, pair).await).await;
         }
     }
 
+    async fn of(version: &str, pair: Pair) -> Self {
+        let server = RedisServer::start().await;
+        let java = Service::start(version, "single", &[server.port()]).await;
+        let ours = connect(&server.url(), pair.recipe).await;
+        Self {
+            pair,
+            server,
+            java,
+            ours,
+        }
+    }
+
+    fn wants(&self, key: &str) -> LockRequest {
+        self.pair.wants(&self.ours, key)
+    }
+
+    /// There and back. Neither has it beside the other.
+    async fn takes_turns(&mut self, key: &str) {
+        let tries = format!("try {} {key}", self.pair.java);
+        let guard = held(self.wants(key)).await;
+        assert_eq!(self.java.told(&tries).await, "busy");
+        self.give_to_java(guard, key).await;
+        is_busy(self.wants(key).try_acquire().await);
+        let guard = self.take_from_java(key).await;
+        guard.release().await.expect("the release");
+        // What is free is free for both.
+        assert_eq!(self.java.told(&tries).await, "held");
+        assert_eq!(self.java.told("release").await, "released");
+        let guard = held(self.wants(key)).await;
+        guard.release().await.expect("the release");
+    }
+
     /// Waits on our side, behind what holds the lock.
-    async fn waits(
-        &self,
-        request: LockRequest,
-        key: &str,
-    ) -> JoinHandle<Result<LockGuard, LockError>> {
-        let waiting = tokio::spawn(request.acquire());
+    async fn waits(&self, key: &str) -> JoinHandle<Result<LockGuard, LockError>> {
+        let waiting = tokio::spawn(self.wants(key).acquire());
         queued(&self.ours, key, 1).await;
         assert!(!waiting.is_finished());
         waiting
     }
 
     /// Ours is given back to one in Java who waits for it.
-    async fn give_to_java(&mut self, guard: LockGuard, kind: &str, key: &str) {
-        let Self { java, ours, .. } = self;
-        assert_eq!(java.told(&format!("lock {kind} {key}")).await, "waits");
+    async fn give_to_java(&mut self, guard: LockGuard, key: &str) {
+        let Self {
+            pair, java, ours, ..
+        } = self;
+        let waits = java.told(&format!("lock {} {key}", pair.java)).await;
+        assert_eq!(waits, "waits");
         queued(ours, key, 1).await;
         assert!(guard.is_held() && !java.has_answered());
         // Ours lasts longer than any test: only our message wakes Java.
@@ -71,8 +138,8 @@ impl Scene {
     }
 
     /// And theirs to one of ours.
-    async fn take_from_java(&mut self, request: LockRequest, key: &str) -> LockGuard {
-        let waiting = self.waits(request, key).await;
+    async fn take_from_java(&mut self, key: &str) -> LockGuard {
+        let waiting = self.waits(key).await;
         assert_eq!(self.java.told("release").await, "released");
         served(waiting).await
     }

@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{ChildStdin, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::support::process::command;
@@ -20,10 +21,8 @@ pub(crate) const WATCH_DOG: Duration = Duration::from_secs(3);
 /// is paused: in 3.21.3, who loses its place hears nothing, and waits for ever.
 pub(crate) const FAIR_WAIT: Duration = Duration::from_secs(12);
 
-const PROGRAM: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/redisson/java/Contender.java"
-);
+/// Our programs in Java.
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redisson/java");
 
 pub(crate) struct Service {
     pub(crate) program: Program,
@@ -34,13 +33,22 @@ pub(crate) struct Service {
 impl Service {
     /// Connects to the servers on these ports, which are what `kind` says.
     pub(crate) async fn start(version: &str, kind: &str, ports: &[u16]) -> Self {
-        let jars = jars(version);
+        Self::start_with_names(version, kind, ports, "").await
+    }
+
+    /// The same, with a `NameMapper` that puts this in front of each name.
+    pub(crate) async fn start_with_names(
+        version: &str,
+        kind: &str,
+        ports: &[u16],
+        prefix: &str,
+    ) -> Self {
         let addresses = ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
         let mut java = command("java");
-        java.args(["-XX:TieredStopAtLevel=1", "-cp"])
-            .arg(jars.join("*"))
-            .args([PROGRAM, kind])
+        java.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path(version)])
+            .args(["Contender", kind])
             .args([WATCH_DOG, FAIR_WAIT].map(|time| time.as_millis().to_string()))
+            .arg(prefix)
             .args(addresses);
         let mut program = Program::start_with(java, Stdio::piped());
         let mut service = Self {
@@ -80,6 +88,36 @@ impl Service {
     pub(crate) fn has_answered(&self) -> bool {
         self.program.printed().lines().count() > self.heard
     }
+}
+
+/// Our programs, and the jars.
+fn class_path(version: &str) -> String {
+    static COMPILED: [LazyLock<String>; 2] = [
+        LazyLock::new(|| compile(VERSIONS[0])),
+        LazyLock::new(|| compile(VERSIONS[1])),
+    ];
+    let index = VERSIONS.iter().position(|&known| known == version);
+    COMPILED[index.expect("one of the versions")].clone()
+}
+
+/// Once for all services, as it takes longer than to start one.
+fn compile(version: &str) -> String {
+    let jars = jars(version).join("*");
+    let classes = format!("{}/redisson-{version}", env!("CARGO_TARGET_TMPDIR"));
+    let mut compiler = Command::new("javac");
+    compiler.args(["-nowarn", "-d", &classes, "-cp"]).arg(&jars);
+    compiler.arg(format!("{PROGRAMS}/Contender.java"));
+    done(compiler);
+    format!("{classes}:{}", jars.display())
+}
+
+/// What a program prints that ends well.
+fn done(mut program: Command) -> String {
+    let ran = program.output();
+    let ran = ran.expect("Java with its compiler (apt-get install default-jdk-headless)");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{program:?}: {said}");
+    String::from_utf8(ran.stdout).expect("text")
 }
 
 /// Where `./tests/run.sh --all` puts the jars: beside what was built.

@@ -4,39 +4,40 @@ use std::time::Duration;
 
 use dlock::LockManager;
 
-use crate::connect;
+use crate::read_write::{OUR_READER, THEIR_READER, WRITERS};
 use crate::service::{Service, VERSIONS};
 use crate::support::cluster::Cluster;
 use crate::support::locks::{had, held, is_busy, served};
 use crate::support::sentinel::{Deployment, MASTER};
+use crate::{Pair, connect};
 
-/// In Java by the same name.
-const RECIPES: [&str; 3] = ["lock", "fenced", "fair"];
+const PAIRS: [Pair; 6] = [
+    Pair::of("lock"),
+    Pair::of("fenced"),
+    Pair::of("fair"),
+    WRITERS,
+    OUR_READER,
+    THEIR_READER,
+];
 
 /// There and back, for keys on all nodes.
-async fn take_turns(java: &mut Service, ours: &LockManager, kind: &str) {
+async fn take_turns(java: &mut Service, ours: &LockManager, pair: Pair) {
+    let kind = pair.java;
     for key in ["a", "b", "c", "{d}:1", "e:1", "f{g}"] {
-        let guard = held(ours.lock(key)).await;
+        let wants = || pair.wants(ours, key);
+        let guard = held(wants()).await;
         assert_eq!(java.told(&format!("try {kind} {key}")).await, "busy");
         assert_eq!(java.told(&format!("lock {kind} {key}")).await, "waits");
-        for _ in 0..3 {
-            // Ours lasts longer than any test: only our message wakes Java.
-            guard_waits(java).await;
-        }
+        // Ours lasts longer than any test: only our message wakes Java.
+        assert!(!java.has_answered());
         guard.release().await.expect("the release");
         assert_eq!(java.answer().await, "held");
-        is_busy(ours.lock(key).try_acquire().await);
-        let waiting = tokio::spawn(ours.lock(key).acquire());
+        is_busy(wants().try_acquire().await);
+        let waiting = tokio::spawn(wants().acquire());
         assert_eq!(java.told("release").await, "released");
         served(waiting).await.release().await.expect("the release");
         had(ours, key).await;
     }
-}
-
-/// It is given time to listen, and is not served.
-async fn guard_waits(java: &Service) {
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!java.has_answered());
 }
 
 #[tokio::test]
@@ -46,9 +47,9 @@ async fn they_exclude_and_wake_each_other_in_a_cluster() {
     let ports: Vec<_> = cluster.masters().iter().map(|node| node.port()).collect();
     for version in VERSIONS {
         let mut java = Service::start(version, "cluster", &ports).await;
-        for recipe in RECIPES {
-            let ours = connect(&cluster.url(""), recipe).await;
-            take_turns(&mut java, &ours, recipe).await;
+        for pair in PAIRS {
+            let ours = connect(&cluster.url(""), pair.recipe).await;
+            take_turns(&mut java, &ours, pair).await;
         }
     }
 }
@@ -61,9 +62,9 @@ async fn they_exclude_and_wake_each_other_behind_sentinels() {
     for version in VERSIONS {
         let kind = format!("sentinel:{MASTER}");
         let mut java = Service::start(version, &kind, &ports).await;
-        for recipe in RECIPES {
-            let ours = connect(&deployment.url(""), recipe).await;
-            take_turns(&mut java, &ours, recipe).await;
+        for pair in PAIRS {
+            let ours = connect(&deployment.url(""), pair.recipe).await;
+            take_turns(&mut java, &ours, pair).await;
         }
     }
 }
