@@ -22,6 +22,7 @@ mod names;
 mod processes;
 mod read_write;
 mod scenes;
+mod scripts;
 mod service;
 mod topologies;
 

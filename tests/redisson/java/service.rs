@@ -90,6 +90,14 @@ impl Service {
     }
 }
 
+/// What the classes of this version say to a server, see `Scripts.java`.
+pub(crate) fn scripts(version: &str) -> String {
+    let jar = jars(version).join(format!("redisson-{version}.jar"));
+    let mut java = Command::new("java");
+    java.args(["-cp", &class_path(version), "Scripts"]).arg(jar);
+    done(java)
+}
+
 /// Our programs, and the jars.
 fn class_path(version: &str) -> String {
     static COMPILED: [LazyLock<String>; 2] = [
@@ -106,7 +114,7 @@ fn compile(version: &str) -> String {
     let classes = format!("{}/redisson-{version}", env!("CARGO_TARGET_TMPDIR"));
     let mut compiler = Command::new("javac");
     compiler.args(["-nowarn", "-d", &classes, "-cp"]).arg(&jars);
-    compiler.arg(format!("{PROGRAMS}/Contender.java"));
+    compiler.args(["Contender", "Scripts"].map(|name| format!("{PROGRAMS}/{name}.java")));
     done(compiler);
     format!("{classes}:{}", jars.display())
 }
