@@ -20,6 +20,8 @@ mod secrets;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(unix)]
+mod unix;
 
 use dlock::Config;
 use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};

@@ -1,7 +1,7 @@
 //! A real `redis-server` of the test's own.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use super::process::command;
 use super::server::{Kind, Server};
 use super::tls::Certificates;
 use super::wait::{HANG, until};
+
+/// Where each server listens besides its port, within its folder.
+const SOCKET: &str = "redis.sock";
 
 /// How the server is set up, the same again at each restart.
 #[derive(Clone, Debug, Default)]
@@ -311,6 +314,8 @@ impl Kind for Redis {
         }
         server
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .arg("--unixsocket")
+            .arg(dir.join(SOCKET))
             .arg("--dir")
             .arg(dir);
         if self.setup.watches.is_none() {
@@ -364,6 +369,11 @@ impl RedisServer {
     /// A plain server that keeps nothing on disk.
     pub(crate) async fn start() -> Self {
         Setup::default().start().await
+    }
+
+    /// Where it listens for programs of its machine.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir().join(SOCKET)
     }
 
     /// `SHUTDOWN`, as when an operator stops the service.

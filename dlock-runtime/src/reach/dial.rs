@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -29,14 +30,38 @@ pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error
 pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)> {
     let asked = hosts.iter().map(async |host| {
         let begun = Instant::now();
-        let connected = timeout(PATIENCE, TcpStream::connect(host)).await;
+        let connected = timeout(PATIENCE, connect(host)).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         (host.clone(), connected.map(|_| begun.elapsed()))
     });
     join_all(asked).await
 }
 
+/// What a host says over a connection.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Connects to a host and port, or to a unix socket by its path.
+pub(super) async fn connect(host: &str) -> io::Result<Box<dyn Stream>> {
+    #[cfg(unix)]
+    if host.starts_with('/') {
+        return Ok(Box::new(tokio::net::UnixStream::connect(host).await?));
+    }
+    Ok(Box::new(TcpStream::connect(host).await?))
+}
+
 async fn refuses(host: &str) -> Option<io::Error> {
+    if host.starts_with('/') {
+        // Nobody listens, or nobody has listened there yet.
+        let is_refusal = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            )
+        };
+        return connect(host).await.err().filter(is_refusal);
+    }
     let mut refusal = None;
     for address in lookup_host(host).await.ok()? {
         match TcpStream::connect(address).await {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::dial::connect;
 use crate::backend::{Protocol, Servers};
 
 /// A server that speaks first has done so by then.
@@ -195,7 +195,7 @@ fn contains(text: &[u8], words: &str) -> bool {
 /// Says something over a connection of its own, and gives what comes back: as
 /// much of it as shows what it is. `None` if there is no connection.
 async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
-    let mut stream = timeout(ANSWER, TcpStream::connect(host)).await.ok()?.ok()?;
+    let mut stream = timeout(ANSWER, connect(host)).await.ok()?.ok()?;
     let mut answer = Vec::new();
     let mut until = Instant::now() + wait;
     if !words.is_empty() && stream.write_all(words).await.is_err() {

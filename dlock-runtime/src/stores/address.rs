@@ -8,6 +8,7 @@ use std::fmt;
 pub(super) struct Address {
     /// An address of IPv6 has no brackets here.
     pub(super) host: String,
+    /// 0 where the host is the path of a unix socket.
     pub(super) port: u16,
 }
 
@@ -60,10 +61,30 @@ impl Address {
     }
 }
 
+#[cfg(feature = "redis")]
+impl Address {
+    /// A unix socket, by its path without the first slash. `None` if there is none, or it
+    /// cannot be shown in messages.
+    pub(super) fn socket(path: &str) -> Option<Self> {
+        let can_be_shown = path.escape_debug().eq(path.chars());
+        (!path.is_empty() && can_be_shown).then(|| Self {
+            host: format!("/{path}"),
+            port: 0,
+        })
+    }
+
+    /// The path, if it is a unix socket.
+    pub(super) fn path(&self) -> Option<&str> {
+        (self.port == 0).then_some(&self.host)
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
-        if host.contains(':') {
+        if *port == 0 {
+            f.write_str(host)
+        } else if host.contains(':') {
             write!(f, "[{host}]:{port}")
         } else {
             write!(f, "{host}:{port}")

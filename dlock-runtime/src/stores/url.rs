@@ -20,7 +20,9 @@ pub(super) struct Form {
     /// The scheme of encrypted connections.
     pub(super) encrypted: Option<&'static str>,
     pub(super) example: &'static str,
-    pub(super) port: u16,
+    /// That of a host without one. `None` where a URL has the path of a unix socket in
+    /// place of hosts, `scheme://[user:password@]/path[?option=value&…]`.
+    pub(super) port: Option<u16>,
     pub(super) options: &'static [&'static str],
     /// The options of encrypted connections, each the path of a file: `ca`, whom
     /// to trust in place of the system's authorities; `cert` and `key`, by which
@@ -32,7 +34,7 @@ pub(super) struct Form {
 pub(super) struct StoreUrl<'u> {
     form: &'static Form,
     pub(super) encrypted: bool,
-    /// One at least, and none of them twice.
+    /// One at least, and none of them twice. Of a unix socket, that one.
     pub(super) hosts: Vec<Address>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -69,7 +71,10 @@ impl Form {
             ));
         }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let hosts = self.hosts(hosts)?;
+        let (hosts, path) = match self.port {
+            Some(port) => (self.hosts(hosts, port)?, path),
+            None => (vec![self.socket(hosts, path)?], ""),
+        };
         let options = self.options(query, encrypted)?;
         if encrypted && cfg!(not(feature = "tls")) {
             return Err(BackendError::new(
@@ -96,17 +101,33 @@ impl Form {
         })
     }
 
-    fn hosts(&self, text: &str) -> Result<Vec<Address>, BackendError> {
+    fn socket(&self, host: &str, path: &str) -> Result<Address, BackendError> {
+        let example = self.example;
+        if !host.is_empty() {
+            return Err(self.invalid(format!(
+                "it has the path of a unix socket, and no host; write three slashes, as in \
+                 {example}"
+            )));
+        }
+        Address::socket(&self.decoded(path)?).ok_or_else(|| {
+            self.invalid(format!(
+                "the path of a unix socket is missing, or cannot be shown; write for example \
+                 {example}"
+            ))
+        })
+    }
+
+    fn hosts(&self, text: &str, port: u16) -> Result<Vec<Address>, BackendError> {
         let example = self.example;
         let mut hosts: Vec<Address> = Vec::new();
         for host in text.split(',') {
             if host.is_empty() {
                 return Err(self.invalid(format!("a host is missing; write for example {example}")));
             }
-            let host = Address::parse(host, self.port).ok_or_else(|| {
+            let host = Address::parse(host, port).ok_or_else(|| {
                 // Not shown: it may be a password whose host is missing.
                 if let Some((name, _)) = host.rsplit_once(':')
-                    && Address::parse(name, self.port).is_some()
+                    && Address::parse(name, port).is_some()
                 {
                     return self.invalid(format!(
                         "behind the colon of host {} comes a port, a number from 1 to 65535; write \
@@ -290,7 +311,7 @@ mod tests {
         scheme: "store",
         encrypted: Some("stores"),
         example: "store://a,b/c",
-        port: 5,
+        port: Some(5),
         options: &["word", "other"],
         files: &["ca", "cert", "key"],
     };

@@ -74,7 +74,7 @@ macro_rules! stores {
 
 stores! {
     "etcd": "etcd" | "etcds" => crate::stores::etcd::Etcd,
-    "redis": "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel"
+    "redis": "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         => crate::stores::redis::Redis,
     "redis": "redis+redlock" | "rediss+redlock" => crate::stores::redis::Redlock,
     "redis": "redis+cluster" | "rediss+cluster" => crate::stores::redis::Cluster,

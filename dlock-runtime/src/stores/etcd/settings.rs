@@ -48,7 +48,7 @@ static FORM: Form = Form {
     scheme: "etcd",
     encrypted: Some("etcds"),
     example: "etcd://127.0.0.1:2379",
-    port: 2379,
+    port: Some(2379),
     options: &["recipe"],
     files: &["ca", "cert", "key"],
 };

@@ -17,7 +17,7 @@ static FORM: Form = Form {
     scheme: "memcached",
     encrypted: None,
     example: "memcached://127.0.0.1:11211",
-    port: 11211,
+    port: Some(11211),
     options: &[],
     files: &[],
 };

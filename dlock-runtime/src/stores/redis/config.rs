@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::locate::Locator;
 use super::sentinel;
-use super::settings::{FORM, Settings};
+use super::settings::{FORM, SOCKET, Settings};
 use super::topology::Topology;
 use crate::backend::{BackendError, Protocol, Servers};
 
@@ -42,11 +42,16 @@ impl Config {
         }
     }
 
-    /// Reads the URL of one server, or that of the sentinels of a master.
+    /// Reads the URL of one server, by its host or its socket, or that of the sentinels of a master.
     pub(super) fn read(url: &str) -> Result<Self, BackendError> {
         if let Some(("redis+sentinel" | "rediss+sentinel", _)) = url.split_once(':') {
             let (settings, sentinels) = sentinel::read(url)?;
             return Ok(Self::new(settings, Locator::Sentinels(Arc::new(sentinels))));
+        }
+        if let Some(("redis+unix", _)) = url.split_once(':') {
+            let url = SOCKET.read(url)?;
+            let settings = Settings::read(&url, url.option("db").unwrap_or_default())?;
+            return Ok(Self::new(settings, Locator::At(url.hosts[0].clone())));
         }
         let url = FORM.read(url)?;
         match &url.hosts[..] {
@@ -122,6 +127,13 @@ mod tests {
         assert_eq!(settings.login.username(), None);
         assert_eq!(settings.login.password(), Some("secret"));
         assert_eq!(read("redis://[::1]:7000/").locator.hosts(), ["[::1]:7000"]);
+
+        let Config {
+            settings, locator, ..
+        } = read("redis+unix://alice:p%40ss@/run/my%20redis:1.sock?db=3");
+        assert_eq!(locator.hosts(), ["/run/my redis:1.sock"]);
+        assert_eq!(settings.login.username(), Some("alice"));
+        assert_eq!(settings.login.db(), 3);
     }
 
     #[test]
@@ -139,6 +151,21 @@ mod tests {
             (
                 "redis://:hunter2@one,two",
                 "several servers, and redis:// is for one",
+            ),
+            ("redis+unix://:hunter2@", "path of a unix socket is missing"),
+            ("redis+unix:///", "path of a unix socket is missing"),
+            ("redis+unix:///run/a%0a.sock", "cannot be shown"),
+            (
+                "redis+unix://:hunter2@run/redis.sock",
+                "write three slashes",
+            ),
+            (
+                "redis+unix:///run/redis.sock?db=hunter2",
+                "number of a database",
+            ),
+            (
+                "redis+unix:///run/redis.sock?ca=hunter2",
+                "unknown parameter",
             ),
             (
                 "redis://host?hunter2",

@@ -78,7 +78,8 @@ pub struct Redis {
 
 impl Redis {
     /// The server at `redis://[user:password@]host[:port][/database]`, or at
-    /// `rediss://…` over an encrypted connection (cargo feature `tls`).
+    /// `rediss://…` over an encrypted connection (cargo feature `tls`), or by its unix socket at
+    /// `redis+unix://[user:password@]/path[?db=N]`.
     ///
     /// Or the master that the sentinels name at
     /// `redis+sentinel://[user:password@]host[:port],host,…/master[/database]`,
@@ -88,7 +89,8 @@ impl Redis {
     ///
     /// A user and password are percent-encoded. `rediss://…?ca=<path>` trusts
     /// the authority whose certificate is in that file, in place of the
-    /// system's. Nothing is connected before the first use.
+    /// system's; `cert=<path>&key=<path>` is what a server is shown that knows its clients by
+    /// certificates. Nothing is connected before the first use.
     ///
     /// # Errors
     ///

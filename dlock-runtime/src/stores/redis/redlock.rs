@@ -16,7 +16,7 @@ static FORM: Form = Form {
     scheme: "redis+redlock",
     encrypted: Some("rediss+redlock"),
     example: "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3",
-    port: DEFAULT_PORT,
+    port: Some(DEFAULT_PORT),
     options: &[],
     files: FILES,
 };

@@ -37,9 +37,20 @@ pub(super) static FORM: Form = Form {
     scheme: "redis",
     encrypted: Some("rediss"),
     example: "redis://127.0.0.1:6379",
-    port: DEFAULT_PORT,
+    port: Some(DEFAULT_PORT),
     options: redisson::OPTIONS,
     files: FILES,
+};
+
+/// The same server by a socket of its machine.
+pub(super) static SOCKET: Form = Form {
+    scheme: "redis+unix",
+    encrypted: None,
+    example: "redis+unix:///run/redis/redis.sock",
+    port: None,
+    options: &["db", "layout", "recipe", "fair_wait"],
+    files: &[],
+    ..FORM
 };
 
 impl Settings {
@@ -84,7 +95,10 @@ fn number(url: &StoreUrl<'_>, text: &str) -> Result<i64, BackendError> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);
     number.ok_or_else(|| {
-        url.invalid("behind the host comes the number of a database, as in redis://127.0.0.1/0")
+        url.invalid(
+            "behind the host, or in `db`, comes the number of a database, as in \
+             redis://127.0.0.1/0",
+        )
     })
 }
 

@@ -96,6 +96,9 @@ pub(super) fn closed() -> RedisError {
 
 /// Connects, encrypted if the settings say so.
 async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Socket>> {
+    if let Some(path) = address.path() {
+        return connect_to_file(path).await;
+    }
     let found = lookup_host((address.host.as_str(), address.port)).await?;
     let stream = connect_to_one(found).await?;
     stream.set_nodelay(true)?;
@@ -107,6 +110,16 @@ async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Sock
     #[cfg(not(feature = "tls"))]
     let _ = settings;
     Ok(Box::new(stream))
+}
+
+#[cfg(unix)]
+async fn connect_to_file(path: &str) -> io::Result<Box<dyn Socket>> {
+    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+}
+
+#[cfg(not(unix))]
+async fn connect_to_file(_: &str) -> io::Result<Box<dyn Socket>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Connects to whichever of the addresses answers first: one that swallows what is

@@ -52,7 +52,7 @@ static FORM: Form = Form {
     scheme: "zookeeper",
     encrypted: Some("zookeeper+tls"),
     example: "zookeeper://10.0.0.1,10.0.0.2,10.0.0.3/locks",
-    port: 2181,
+    port: Some(2181),
     options: &["recipe", "acl", "auth", "session_timeout"],
     files: &["ca", "cert", "key"],
 };

@@ -36,7 +36,7 @@ static FORM: Form = Form {
     scheme: "redis+cluster",
     encrypted: Some("rediss+cluster"),
     example: "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3",
-    port: DEFAULT_PORT,
+    port: Some(DEFAULT_PORT),
     options: &["quorum", "layout", "recipe", "fair_wait"],
     files: FILES,
 };

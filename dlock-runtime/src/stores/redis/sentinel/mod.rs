@@ -35,7 +35,7 @@ static FORM: Form = Form {
     scheme: "redis+sentinel",
     encrypted: Some("rediss+sentinel"),
     example: "redis+sentinel://host1,host2,host3/mymaster",
-    port: 26379,
+    port: Some(26379),
     options: &[
         "db",
         "replicas",
