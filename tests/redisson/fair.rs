@@ -286,7 +286,7 @@ async fn who_waits_is_shown_in_order() {
     let before = ["LINSERT", QUEUE, "BEFORE", &all[2], dead];
     server.command::<()>(&before).await;
     let lock = shown(&holder, "key").await;
-    assert_eq!(lock.waiters, 3);
+    assert_eq!(lock.waiters, Some(3));
     let queue: Vec<_> = lock.queue.iter().map(|waiter| &*waiter.owner).collect();
     assert_eq!(queue, all);
     assert!(
