@@ -241,6 +241,7 @@ async fn redis_serves() {
 #[tokio::test]
 async fn redis_serves_as_redisson_does() {
     let can = Can {
+        readers: false,
         permits: false,
         once: false,
         take_out: false,

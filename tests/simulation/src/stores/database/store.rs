@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::batches::{Gathering, Member, tell};
 use super::server::{ALIVE, Answer, Asked, Command, DatabaseServer, Took};
 use crate::network::{LATEST, Pushed};
-use crate::stores::client::{Client, Config, not_reached, silent, unknown};
+use crate::stores::client::{Client, Config, not_reached, silent};
 use crate::stores::listening::{flags, listen};
 use crate::stores::listing::{Listed, infos};
 use crate::world::Flag;
