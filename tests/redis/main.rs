@@ -18,6 +18,7 @@ mod global;
 mod refusals;
 mod secrets;
 mod server;
+mod short_ttl;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(unix)]

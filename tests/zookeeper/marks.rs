@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, CreateMode, Error};
-use dlock::{LockError, LockManager, LockRequest, Once};
+use dlock::request::Once;
+use dlock::{LockError, LockManager, LockRequest};
 
 use crate::harness::{Scene, connect};
 use crate::support::calm::unless_it_stands_still;

@@ -34,8 +34,8 @@ const LONGEST_LABEL: usize = 63;
 
 pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
     let config = labelled(args, store::config(common)?);
-    let request_timeout = config.get_request_timeout();
-    let asked = args.ttl.unwrap_or_else(|| config.get_ttl());
+    let request_timeout = config.configured_request_timeout();
+    let asked = args.ttl.unwrap_or_else(|| config.configured_ttl());
     // Before anything is asked for; and again when it is known what was granted.
     kill_after(args, asked, asked, request_timeout)?;
     store::block_on(async {

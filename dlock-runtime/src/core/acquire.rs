@@ -340,6 +340,7 @@ impl Inner {
         self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.settings.ttl);
         check_ttl(ttl, capabilities)?;
+        self.short_ttl.look(ttl, options.template);
         limits::check_holds(options.renew, options.max_hold, options.min_hold)?;
         if let Some(least) = options.min_hold {
             check_longest("min_hold", least, capabilities)?;

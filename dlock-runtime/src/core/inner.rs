@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::permits::Numbers;
 use super::requirements::{check_fenced, check_ttl};
+use super::short_ttl::ShortTtl;
 use crate::backend::origin::{self, Origin};
 use crate::backend::{Backend, BackendError, Capabilities, Owner};
 use crate::clock::Clock;
@@ -38,6 +39,8 @@ pub(crate) struct Settings {
     /// All of its locks must have strict tokens.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
+    /// How long the store may be silent, if that is set here and not by the backend.
+    pub(crate) request_timeout: Option<Duration>,
     /// What its processes call themselves. `None`: as the program is called.
     pub(crate) label: Option<Arc<str>>,
 }
@@ -54,6 +57,7 @@ pub(crate) struct Inner {
     /// None if detection is off.
     pub(crate) lock_order: Option<LockOrder>,
     pub(crate) permits: Numbers,
+    pub(crate) short_ttl: ShortTtl,
 }
 
 impl Inner {
@@ -90,9 +94,12 @@ impl Inner {
             .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
             .map_err(connecting)?;
         let at_start = backend.capabilities();
+        let request_timeout = settings.request_timeout.or(backend.request_timeout());
+        let short_ttl = ShortTtl::new(request_timeout.filter(|_| !local));
         // From here on, dropping it stops the backend.
         let leases = Arc::new(Leases::new(backend, executor, reach));
         check_ttl(settings.ttl, &at_start)?;
+        short_ttl.look(settings.ttl, "all");
         if settings.fenced {
             check_fenced(&at_start, || "connecting".to_owned())?;
         }
@@ -109,6 +116,7 @@ impl Inner {
             lock_order: settings.detect_lock_order.then(LockOrder::default),
             gate: Gate::new(&leases, settings.handoff, origin),
             permits: Numbers::default(),
+            short_ttl,
             settings,
             leases,
         })

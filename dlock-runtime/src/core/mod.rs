@@ -7,3 +7,4 @@ mod permits;
 pub(crate) mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;
+mod short_ttl;

@@ -53,6 +53,10 @@ struct Given {
 }
 
 impl Source for Given {
+    fn is_url(&self) -> bool {
+        false
+    }
+
     fn backend(&self, _: Duration) -> Result<Arc<dyn Backend>, LockError> {
         if self.taken.swap(true, Ordering::AcqRel) {
             return Err(LockError::config(
@@ -89,6 +93,7 @@ impl Config {
                 handoff: DEFAULT_HANDOFF,
                 fenced: false,
                 detect_lock_order: cfg!(debug_assertions),
+                request_timeout: None,
                 label: None,
             },
         }
@@ -248,13 +253,13 @@ impl Config {
 
     /// The lease of locks that do not say their own, as it is set.
     #[must_use]
-    pub fn get_ttl(&self) -> Duration {
+    pub fn configured_ttl(&self) -> Duration {
         self.settings.ttl
     }
 
     /// How long the store may take to answer, as it is set.
     #[must_use]
-    pub fn get_request_timeout(&self) -> Duration {
+    pub fn configured_request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
@@ -293,6 +298,7 @@ impl Config {
         }
         check_label("label", settings.label.as_deref())?;
         let backend = self.store.backend(self.request_timeout)?;
+        settings.request_timeout = self.store.is_url().then_some(self.request_timeout);
         settings.namespace = escape_namespace(&settings.namespace);
         Ok((backend, settings))
     }

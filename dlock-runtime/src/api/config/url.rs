@@ -13,6 +13,11 @@ pub(super) trait Source: fmt::Debug + Send + Sync {
     /// The store, not yet connected.
     fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError>;
 
+    /// It is made anew from a URL, with the timeout of the `Config`.
+    fn is_url(&self) -> bool {
+        true
+    }
+
     /// Its locks are of this process only, and nobody may know.
     fn is_memory(&self) -> bool {
         false

@@ -96,7 +96,8 @@ impl Durability {
         };
         self.tier.set(tier);
         let is_risky = tier != TokenTier::Strict;
-        if !self.warned.swap(is_risky, Ordering::Relaxed) && is_risky
+        if !self.warned.swap(is_risky, Ordering::Relaxed)
+            && is_risky
             && let Some(risk) = self.risk(endpoint)
         {
             tracing::warn!(target: "dlock::store", "{risk}");

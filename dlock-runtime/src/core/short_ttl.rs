@@ -1,0 +1,40 @@
+//! A warning about leases that one silent request may end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Tells once that a ttl leaves no time for a second and a third attempt to renew: one answer
+/// that is not heard may take a whole request timeout.
+#[derive(Debug)]
+pub(crate) struct ShortTtl {
+    /// None for a store that is always heard.
+    request_timeout: Option<Duration>,
+    is_told: AtomicBool,
+}
+
+impl ShortTtl {
+    pub(crate) fn new(request_timeout: Option<Duration>) -> Self {
+        Self {
+            request_timeout,
+            is_told: AtomicBool::new(false),
+        }
+    }
+
+    /// Looks at the ttl of these locks.
+    pub(crate) fn look(&self, ttl: Duration, template: &str) {
+        let Some(timeout) = self.request_timeout else {
+            return;
+        };
+        let least = timeout.saturating_mul(3);
+        if ttl >= least || self.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            target: "dlock",
+            template,
+            "a ttl of {ttl:?} is shorter than three request timeouts of {timeout:?}: a short \
+             outage may end the lease; give a ttl of {least:?}, or lower the request timeout \
+             (DLOCK_REQUEST_TIMEOUT). This is told once"
+        );
+    }
+}
