@@ -130,3 +130,40 @@ fn mistakes_are_told_to_the_log_and_not_to_the_client() {
         }
     });
 }
+
+/// In an outage, each request is refused for the same reason.
+#[test]
+fn a_hundred_requests_in_an_outage_are_few_lines() {
+    let name = "a_hundred_requests_in_an_outage_are_few_lines";
+    alone_with_its_log(name, async |log| {
+        let (memory, manager) = memory().await;
+        memory.faults().set_unavailable(true);
+        let refused = async || {
+            let unavailable = error_of(manager.lock(SECRET).try_acquire()).await;
+            assert_eq!(answer(unavailable).await.0, 503);
+        };
+        for _ in 0..100 {
+            refused().await;
+        }
+        let told = || log.lines_with("WARN dlock::axum");
+        let lines = told().len();
+        assert!((1..50).contains(&lines), "{lines}: {:?}", told().last());
+        let untold = |lines: &[String]| -> u64 {
+            let numbers = lines.iter().filter_map(|line| {
+                let (_, number) = line.split_once("untold=")?;
+                number.split(' ').next()?.parse::<u64>().ok()
+            });
+            numbers.sum()
+        };
+        // The next line has the number of the others.
+        let mut asked = 100;
+        while told().len() == lines {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            refused().await;
+            asked += 1;
+        }
+        let told = told();
+        let lines = u64::try_from(told.len()).expect("a few");
+        assert_eq!(untold(&told) + lines, asked, "{told:?}");
+    });
+}

@@ -5,7 +5,10 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode, header};
 
 use super::answer::{answer, whole_seconds};
+use super::turned_away::Limited;
 use crate::error::LockError;
+
+static TURNED_AWAY: Limited = Limited::new();
 
 /// With feature `axum`, a handler may return a `LockError`.
 ///
@@ -26,7 +29,8 @@ use crate::error::LockError;
 /// The body is for strangers: it says neither the key, which may hold a user's
 /// data, nor anything about the store. The whole error is an extension of the
 /// response, for a layer of yours. A 500 is logged as an error and
-/// `Unavailable` as a warning, with target `dlock::axum`; the rest is what a
+/// `Unavailable` as a warning, with target `dlock::axum`: one in five seconds, with the number
+/// of those before it that were not told; the rest is what a
 /// lock is for.
 ///
 /// A key that does not fit a store is `InvalidKey`, and so a 500: refuse a path
@@ -74,7 +78,15 @@ impl IntoResponse for LockError {
                 tracing::error!(target: "dlock::axum", %error, "a request has failed");
             }
             error @ Self::Unavailable { .. } => {
-                tracing::warn!(target: "dlock::axum", %error, "a request was turned away");
+                if let Some(untold) = TURNED_AWAY.one_more() {
+                    tracing::warn!(
+                        target: "dlock::axum",
+                        %error,
+                        untold,
+                        "a request was turned away; of those that follow, one line in 5 s has the \
+                         number in `untold`"
+                    );
+                }
             }
             _ => {}
         }

@@ -15,6 +15,8 @@ mod run;
 mod scope;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
+#[cfg(any(feature = "axum", feature = "tower"))]
+mod turned_away;
 
 pub use config::Config;
 pub use global::{init, manager, shutdown};

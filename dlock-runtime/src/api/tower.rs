@@ -15,6 +15,7 @@ use tower_service::Service;
 use super::answer::{answer, whole_seconds};
 use super::manager::LockManager;
 use super::run::Run;
+use super::turned_away::Limited;
 use crate::backend::Mode;
 use crate::core::inner::Inner;
 use crate::error::LockError;
@@ -190,6 +191,8 @@ where
     }
 }
 
+static TURNED_AWAY: Limited = Limited::new();
+
 fn turned_away<Out: From<&'static str>>(error: LockError, status: StatusCode) -> Response<Out> {
     let too_many = |waited| (status, Some(waited), r#"{"error":"too_many_requests"}"#);
     let (status, retry_after, body) = match &error {
@@ -199,8 +202,16 @@ fn turned_away<Out: From<&'static str>>(error: LockError, status: StatusCode) ->
     };
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         tracing::error!(target: "dlock::tower", %error, "a request has failed");
-    } else if let LockError::Unavailable { .. } = &error {
-        tracing::warn!(target: "dlock::tower", %error, "a request was turned away");
+    } else if let LockError::Unavailable { .. } = &error
+        && let Some(untold) = TURNED_AWAY.one_more()
+    {
+        tracing::warn!(
+            target: "dlock::tower",
+            %error,
+            untold,
+            "a request was turned away; of those that follow, one line in 5 s has the number in \
+             `untold`"
+        );
     }
     let mut response = Response::new(Out::from(body));
     *response.status_mut() = status;

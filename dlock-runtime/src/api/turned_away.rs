@@ -1,0 +1,60 @@
+//! What is logged of requests that were refused, in few lines.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::sync::Mutex;
+
+/// In an outage every request is refused for the same reason: one line in so long.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Lets one line through in a while, and counts what it stands for.
+pub(super) struct Limited(Mutex<Option<Line>>);
+
+struct Line {
+    at: Instant,
+    /// How many have come since, and were not told.
+    untold: u64,
+}
+
+impl Limited {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Whether one more is to be told; and then, how many were not since the last.
+    pub(super) fn one_more(&self) -> Option<u64> {
+        let now = Instant::now();
+        let mut last = self.0.lock();
+        match &mut *last {
+            Some(line) if now < line.at + PAUSE => {
+                line.untold += 1;
+                None
+            }
+            line => {
+                let untold = line.take().map_or(0, |line| line.untold);
+                *line = Some(Line { at: now, untold: 0 });
+                Some(untold)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_are_few_lines_and_none_is_left_uncounted() {
+        let limited = Limited::new();
+        assert_eq!(limited.one_more(), Some(0));
+        for untold in [99, 0, 7] {
+            for _ in 0..untold {
+                assert_eq!(limited.one_more(), None);
+            }
+            tokio::time::advance(PAUSE).await;
+            assert_eq!(limited.one_more(), Some(untold));
+        }
+    }
+}
