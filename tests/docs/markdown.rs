@@ -47,7 +47,7 @@ pub fn root() -> PathBuf {
 }
 
 /// Where pages are: files, and folders with all that is in them.
-pub const PLACES: [&str; 7] = [
+pub const PLACES: [&str; 11] = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -55,6 +55,11 @@ pub const PLACES: [&str; 7] = [
     "docs",
     "examples",
     "benches",
+    // The front pages of the other packages.
+    "dlock-cli/README.md",
+    "dlock-macros/README.md",
+    "dlock-runtime/README.md",
+    "tests/conformance/README.md",
 ];
 
 /// Every page, by path.
