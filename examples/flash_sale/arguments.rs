@@ -5,6 +5,8 @@ use std::error::Error;
 use dlock::{Config, LockError};
 use lexopt::prelude::*;
 
+use crate::options::value;
+
 pub(crate) const USAGE: &str = "\
 Usage: cargo run --example flash_sale -- [options]
   --orders N        how many want to buy (5000)
@@ -50,14 +52,14 @@ impl Arguments {
         while let Some(argument) = parser.next()? {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
-                Long("orders") => arguments.orders = parser.value()?.parse()?,
-                Long("tasks") => arguments.tasks = parser.value()?.parse()?,
-                Long("processes") => arguments.processes = parser.value()?.parse()?,
-                Long("store") => url = Some(parser.value()?.parse()?),
+                Long("orders") => arguments.orders = value(&mut parser, "--orders")?,
+                Long("tasks") => arguments.tasks = value(&mut parser, "--tasks")?,
+                Long("processes") => arguments.processes = value(&mut parser, "--processes")?,
+                Long("store") => url = Some(value(&mut parser, "--store")?),
                 Long("without-lock") => arguments.locked = false,
                 // What the first process tells the others.
-                Long("sale") => arguments.sale = parser.value()?.parse()?,
-                Long("process") => arguments.process = Some(parser.value()?.parse()?),
+                Long("sale") => arguments.sale = value(&mut parser, "--sale")?,
+                Long("process") => arguments.process = Some(value(&mut parser, "--process")?),
                 other => return Err(other.unexpected().into()),
             }
         }

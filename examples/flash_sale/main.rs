@@ -11,6 +11,8 @@
 //! Kill or pause one of the processes while it runs: nothing is sold twice.
 
 mod arguments;
+#[path = "../options/mod.rs"]
+mod options;
 mod processes;
 mod report;
 mod shop;
@@ -160,6 +162,12 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
         Store::Shared(url) => Config::from_url(url)?,
     };
     dlock::init(config.namespace(&*arguments.sale)).await?;
+    if let Store::Memory = arguments.store {
+        eprintln!(
+            "flash_sale: the stock and the locks are in the memory of this process; --store redis://… \
+             shares them"
+        );
+    }
     let shop = shop::open(&arguments).await?;
 
     let start = Instant::now();

@@ -5,6 +5,8 @@ use std::error::Error;
 use dlock::Config;
 use lexopt::prelude::*;
 
+use crate::options::value;
+
 pub(crate) const USAGE: &str = "\
 Usage: cargo run --example nightly_job -- [options]
   --copies N        copies of the service in this program (4; on Redis 1)
@@ -38,11 +40,11 @@ impl Arguments {
         while let Some(argument) = parser.next()? {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
-                Long("copies") => copies = Some(parser.value()?.parse()?),
-                Long("ticks") => arguments.ticks = parser.value()?.parse()?,
-                Long("store") => arguments.store = Some(parser.value()?.parse()?),
+                Long("copies") => copies = Some(value(&mut parser, "--copies")?),
+                Long("ticks") => arguments.ticks = value(&mut parser, "--ticks")?,
+                Long("store") => arguments.store = Some(value(&mut parser, "--store")?),
                 Long("first-fails") => arguments.first_fails = true,
-                Long("job") => arguments.job = parser.value()?.parse()?,
+                Long("job") => arguments.job = value(&mut parser, "--job")?,
                 other => return Err(other.unexpected().into()),
             }
         }

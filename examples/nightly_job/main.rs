@@ -13,6 +13,8 @@
 
 mod arguments;
 mod journal;
+#[path = "../options/mod.rs"]
+mod options;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -5,6 +5,8 @@ use std::error::Error;
 use dlock::Config;
 use lexopt::prelude::*;
 
+use crate::options::value;
+
 pub(crate) const USAGE: &str = "\
 Usage: cargo run --example transfer -- [options]
   --transfers N     how many transfers each task makes (100; one by one 10)
@@ -50,12 +52,12 @@ impl Arguments {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
                 Long("transfers") => {
-                    arguments.transfers = Some(parser.value()?.parse()?);
+                    arguments.transfers = Some(value(&mut parser, "--transfers")?);
                 }
-                Long("tasks") => arguments.tasks = parser.value()?.parse()?,
-                Long("accounts") => arguments.accounts = parser.value()?.parse()?,
-                Long("store") => arguments.store = Some(parser.value()?.parse()?),
-                Long("bank") => arguments.bank = parser.value()?.parse()?,
+                Long("tasks") => arguments.tasks = value(&mut parser, "--tasks")?,
+                Long("accounts") => arguments.accounts = value(&mut parser, "--accounts")?,
+                Long("store") => arguments.store = Some(value(&mut parser, "--store")?),
+                Long("bank") => arguments.bank = value(&mut parser, "--bank")?,
                 Long("one-by-one") => arguments.how = How::OneByOne,
                 Long("without-lock") => arguments.how = How::Unprotected,
                 other => return Err(other.unexpected().into()),

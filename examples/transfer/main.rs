@@ -14,6 +14,8 @@
 
 mod arguments;
 mod bank;
+#[path = "../options/mod.rs"]
+mod options;
 mod report;
 
 use std::process::ExitCode;

@@ -99,7 +99,8 @@ fn what_it_is_told_wrong_it_explains() {
     explains(
         "flash_sale",
         &[
-            (&["--orders", "many"], &["many"]),
+            (&["--orders", "many"], &["--orders cannot be `many`"]),
+            (&["--tasks"], &["missing argument", "--tasks"]),
             (&["--orders", "0"], &["--orders"]),
             (&["--what"], &["--what"]),
             (&["--store", "nowhere"], &["store URL"]),

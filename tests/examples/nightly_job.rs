@@ -41,7 +41,8 @@ fn where_one_fails_another_does_it() {
 
 #[test]
 fn what_it_is_told_wrong_it_explains() {
-    let wrong: [(&[&str], &[&str]); 3] = [
+    let wrong: [(&[&str], &[&str]); 4] = [
+        (&["--ticks", "-1"], &["--ticks cannot be `-1`", "Usage:"]),
         (&["--copies", "0"], &["a copy and a tick", "Usage:"]),
         (&["--store", "rediss"], &["not a URL", "Usage:"]),
         (&["--weekly"], &["--weekly", "Usage:"]),

@@ -44,7 +44,8 @@ fn without_locks_it_does_not_add_up() {
 
 #[test]
 fn what_it_is_told_wrong_it_explains() {
-    let wrong: [(&[&str], &[&str]); 4] = [
+    let wrong: [(&[&str], &[&str]); 5] = [
+        (&["--tasks", "all"], &["--tasks cannot be `all`", "Usage:"]),
         (&["--accounts", "1"], &["two accounts", "Usage:"]),
         (&["--tasks", "0"], &["it takes a task", "Usage:"]),
         (&["--store", "rediss"], &["not a URL", "Usage:"]),

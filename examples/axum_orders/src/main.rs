@@ -1,6 +1,8 @@
 //! The service: its command line, its start and its end.
 
 mod metrics;
+#[path = "../../options/mod.rs"]
+mod options;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -14,6 +16,7 @@ use axum_orders::table::{Table, memory, redis};
 use axum_orders::{Shop, router};
 use dlock::Config;
 use lexopt::prelude::*;
+use options::value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -68,14 +71,14 @@ impl Arguments {
         while let Some(argument) = parser.next()? {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
-                Long("listen") => arguments.listen = parser.value()?.parse()?,
-                Long("store") => arguments.store = parser.value()?.parse()?,
-                Long("shop") => arguments.shop = parser.value()?.parse()?,
-                Long("stock") => arguments.stock = parser.value()?.parse()?,
+                Long("listen") => arguments.listen = value(&mut parser, "--listen")?,
+                Long("store") => arguments.store = value(&mut parser, "--store")?,
+                Long("shop") => arguments.shop = value(&mut parser, "--shop")?,
+                Long("stock") => arguments.stock = value(&mut parser, "--stock")?,
                 Long("bank-ms") => {
-                    arguments.bank_takes = Duration::from_millis(parser.value()?.parse()?);
+                    arguments.bank_takes = Duration::from_millis(value(&mut parser, "--bank-ms")?);
                 }
-                Long("bank-calls") => arguments.bank_calls = parser.value()?.parse()?,
+                Long("bank-calls") => arguments.bank_calls = value(&mut parser, "--bank-calls")?,
                 other => return Err(other.unexpected().into()),
             }
         }
@@ -138,7 +141,10 @@ async fn run(arguments: Arguments) -> Result<(), AnyError> {
         Ok(ended) => ended?,
         Err(_) => tracing::warn!("requests that take longer than {GRACE:?} are cut short"),
     }
-    dlock::shutdown().await;
+    // Those of a store that does not answer come back when their ttl has passed.
+    if timeout(GRACE, dlock::shutdown()).await.is_err() {
+        tracing::warn!("locks that were not given back within {GRACE:?} are left to their ttl");
+    }
     Ok(())
 }
 
