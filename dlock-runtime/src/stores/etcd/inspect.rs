@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
 use super::members::Members;
-use super::names::{LockName, mode_of};
+use super::names::{LockName, held_by, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode, Owner, SHOWN_WAITERS, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -25,6 +25,8 @@ pub(super) struct Place {
     pub(super) mode: Mode,
     /// Whose it is: what dlock writes into it; and of others, its name.
     pub(super) owner: String,
+    /// Since when it holds the lock, if it says so.
+    since: Option<SystemTime>,
     lease: i64,
 }
 
@@ -127,7 +129,9 @@ impl Listing {
         let shown = |place: &Place| {
             let left = self.remaining.get(&place.lease).copied().flatten();
             let token = of_transaction(place.created).map(FencingToken::from);
-            HolderInfo::new(place.owner.clone(), left).token(token)
+            HolderInfo::new(place.owner.clone(), left)
+                .since_by_holder(place.since)
+                .token(token)
         };
         let marks = take(&mut self.marks);
         // Who waits is about to be told.
@@ -155,13 +159,14 @@ pub(super) fn holders(queue: &[Place]) -> &[Place] {
     &queue[..Mode::holding(queue.iter().map(|place| place.mode))]
 }
 
-/// The owner that a value is, or one that has asked again. Another program's may be long,
-/// and a secret.
-fn owner(value: &[u8]) -> Option<&str> {
-    let value = std::str::from_utf8(value).ok()?;
+/// The owner that a value is, or one that has asked again, and since when it holds the lock,
+/// if it says so. Another program's may be long, and a secret.
+fn owner(value: &[u8]) -> Option<(&str, Option<SystemTime>)> {
+    let (value, since) = held_by(std::str::from_utf8(value).ok()?)?;
     let is_again = |(owner, again): (&str, &str)| Owner::is_one(owner) && !again.is_empty();
     let is_owner = Owner::is_one(value) || value.rsplit_once('.').is_some_and(is_again);
-    is_owner.then_some(value)
+    let since = since.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+    is_owner.then_some((value, since))
 }
 
 /// Who has done it, of a key that stands where a mark would.
@@ -178,6 +183,7 @@ fn marks(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Place> {
             created: key.create_revision(),
             mode: Mode::Write,
             owner: owner_of(key)?.to_string(),
+            since: None,
             lease: key.lease(),
         };
         Some((lock, place))
@@ -193,15 +199,16 @@ fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>>
         // What dlock did not write, and `etcdctl lock` would not have, is none
         // of ours.
         if let Some((lock, place)) = members.settings.names.read(text) {
-            let owner = match owner(key.value()) {
-                Some(owner) => owner.to_owned(),
-                None => Shown(place).to_string(),
+            let (owner, since) = match owner(key.value()) {
+                Some((owner, since)) => (owner.to_owned(), since),
+                None => (Shown(place).to_string(), None),
             };
             let place = Place {
                 key: text.to_owned(),
                 created: key.create_revision(),
                 mode: mode_of(place),
                 owner,
+                since,
                 lease: key.lease(),
             };
             queues.entry(lock).or_default().push(place);

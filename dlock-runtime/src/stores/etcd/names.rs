@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
-//! (`places.rs`). That of a mark is the request that has done it (`marks.rs`).
+//! (`places.rs`). Behind a holder that had to wait, `;<unix ms>` says since when it holds the
+//! lock, by its own clock, once its lease was renewed. That of a mark is the request that has done it (`marks.rs`).
 //! No lock has an empty key: so no place stands where the marks are.
 //!
 //! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
@@ -22,6 +23,22 @@ use crate::backend::Mode;
 const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
 const PERMIT: &str = "permit-";
+
+/// What stands in a place, with since when its request holds the lock, if it says so.
+pub(super) fn held(request: &str, since: Option<u64>) -> String {
+    match since {
+        Some(since) => format!("{request};{since}"),
+        None => request.to_owned(),
+    }
+}
+
+/// The request that stands in a place, and since when it holds the lock, if it says so.
+pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
+    match value.split_once(';') {
+        Some((request, since)) => Some((request, Some(since.parse().ok()?))),
+        None => Some((value, None)),
+    }
+}
 
 /// The keys of all locks.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
-use super::names::LockName;
+use super::names::{LockName, held};
 use super::places::Name;
 use super::waiting::Ahead;
 use super::watches::Watches;
@@ -49,6 +49,11 @@ pub(crate) struct Key {
     pub(super) fixed: Option<(i64, Instant)>,
     /// It has been attached to that.
     pub(super) moved: bool,
+    /// When the lock was had that was waited for, in milliseconds since 1970, by this host's
+    /// clock.
+    pub(super) since: Option<u64>,
+    /// The key says so, or was to: it is tried once.
+    pub(super) says_since: bool,
 }
 
 /// Where a request stands in the queue.
@@ -99,7 +104,29 @@ impl Key {
     /// Writes it. With another lease than before, it keeps its create-revision.
     pub(super) fn put(&self, lease: i64) -> TxnOp {
         let options = PutOptions::new().with_lease(lease);
-        TxnOp::put(&*self.name.key, &*self.name.value, Some(options))
+        TxnOp::put(&*self.name.key, self.value(), Some(options))
+    }
+
+    /// Has it say since when the lock is held. Run late, it changes nothing but that: it
+    /// brings no key back, and leaves the key with the lease that it has by then.
+    pub(super) fn say_since(&self) -> Txn {
+        let options = PutOptions::new().with_ignore_lease();
+        let put = TxnOp::put(&*self.name.key, self.value(), Some(options));
+        Txn::new().when([self.is_there()]).and_then([put])
+    }
+
+    fn value(&self) -> String {
+        held(&self.name.value, self.since)
+    }
+
+    /// Deletes it whenever it was written: what comes late must not find somebody else there.
+    /// Once it may say more than whose it is, it is known by its create-revision.
+    pub(super) fn delete_whenever_written(&self) -> Txn {
+        let delete = self.delete(self.is_own());
+        match self.since {
+            Some(_) => delete.or_else([TxnOp::txn(self.delete(self.is_there()))]),
+            None => delete,
+        }
     }
 
     /// Holds if nobody has deleted the key, and nobody has made it anew: or if there

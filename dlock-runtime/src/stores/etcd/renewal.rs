@@ -1,6 +1,9 @@
 //! Renewing locks: that the lease lives is not enough, as an operator may have
 //! deleted the key. It is read too, by a transaction that a member cut off from
 //! the others cannot answer.
+//!
+//! With the first renewal, a key is told since when its lock is held, if that was waited for:
+//! so it costs a section nothing that is shorter.
 
 use etcd_client::Txn;
 use futures_util::future::join_all;
@@ -22,7 +25,7 @@ impl EtcdStore {
         for (due, answer) in due.iter_mut().zip(&mut answers) {
             let key = &mut due.record;
             if due.request.ttl == key.ttl {
-                shared.push((&*key, answer));
+                shared.push((key, answer));
             } else {
                 // To end at another time than the lease that it shares.
                 *answer = self.set_end(&due.request, key, deadline).await;
@@ -40,7 +43,7 @@ impl EtcdStore {
 
     async fn renew_chunk(
         &self,
-        chunk: &mut [(&Key, &mut Answer)],
+        chunk: &mut [(&mut Key, &mut Answer)],
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let members = &self.members;
@@ -58,7 +61,18 @@ impl EtcdStore {
                 key.lease().confirmed_since(oldest, deadline).await
             }
         });
-        let (found, confirmed) = tokio::join!(members.created_at(keys, limit), join_all(confirm));
+        let silent = chunk.iter().filter(|(key, _)| !key.says_since);
+        let silent = silent.filter(|(key, _)| key.since.is_some());
+        // Beside it, so that it takes nobody's time. Nothing hangs on the answer.
+        let say = silent.map(|(key, _)| members.txn(key.say_since(), limit));
+        let (found, confirmed, _) = tokio::join!(
+            members.created_at(keys, limit),
+            join_all(confirm),
+            join_all(say)
+        );
+        for (key, _) in &mut *chunk {
+            key.says_since = true;
+        }
         let known = found?.into_iter().zip(confirmed);
         for ((key, answer), (created, confirmed)) in chunk.iter_mut().zip(known) {
             **answer = match confirmed {

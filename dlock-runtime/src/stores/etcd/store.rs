@@ -23,6 +23,7 @@ use super::settings::{Recipe, Settings};
 use super::waiting::Awaited;
 use super::watches::{Listening, Watches};
 
+use crate::backend::origin::unix_ms;
 use crate::backend::{
     BackendError, Capabilities, Finding, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request,
     Servers, TokenTier,
@@ -51,6 +52,8 @@ pub(crate) struct Attempt {
     key: Option<Key>,
     /// So many keys before this one. No two of a request say the same.
     round: u32,
+    /// It was behind others in a round before this one.
+    has_waited: bool,
     /// What writes the key, on its way. It goes on when its caller leaves.
     put: Option<Asking>,
     call: Option<LockCall>,
@@ -146,6 +149,7 @@ impl Store for EtcdStore {
             deadline,
             watches: &self.watches,
         };
+        let has_waited = attempt.has_waited || attempt.listening.is_some();
         let Attempt { key, put, call, .. } = attempt;
         let key = match key {
             Some(key) => key,
@@ -169,6 +173,10 @@ impl Store for EtcdStore {
             key.lease().demand(key.ttl, asked_at);
             key.enter(&self.batches, asked, put).await?
         };
+        // The Lock call writes nothing into its key.
+        if stands == Stands::First && has_waited && self.members.settings.recipe == Recipe::Queue {
+            key.since.get_or_insert_with(unix_ms);
+        }
         Ok(match stands {
             Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
                 Some(granted) => Take::Granted(granted),
@@ -228,9 +236,7 @@ impl Store for EtcdStore {
         } else {
             // A lease that is to end may do so.
             key.lease_ref.leave();
-            // Whenever it was written: and what comes late must not find somebody
-            // else there.
-            key.delete(key.is_own())
+            key.delete_whenever_written()
         };
         let write = Write {
             lock: self.members.settings.names.lock(&request.key).queue,
@@ -380,6 +386,8 @@ impl EtcdStore {
             ttl: request.ttl,
             fixed: None,
             moved: false,
+            since: None,
+            says_since: false,
         })
     }
 
@@ -425,6 +433,7 @@ impl Attempt {
     fn next_round(&mut self) -> Option<Key> {
         let before = std::mem::take(self);
         self.round = before.round + 1;
+        self.has_waited = before.has_waited || before.listening.is_some();
         before.key
     }
 }
