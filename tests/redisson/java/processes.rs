@@ -111,6 +111,17 @@ async fn goes_on(resource: &Resource, by: u64) {
     let least = resource.value() + by;
     let value = async || resource.value();
     until("it goes on", value, |value| *value >= least).await;
+    resource.history().check();
+}
+
+/// Waits until it was inside a few times.
+async fn comes_in(resource: &Resource, name: &str) {
+    let entries = async || {
+        let history = resource.history();
+        history.check();
+        history.entries_of(name)
+    };
+    until(&format!("{name} comes in"), entries, |&count| count > 1).await;
 }
 
 /// Nobody is inside beside another, nothing that was added is lost, and who dies or stands
@@ -145,8 +156,7 @@ async fn contend(recipe: &str, kinds: &str) {
         start("works", &server, recipe, &settings)
     });
     for name in JAVA.map(|(name, _)| name).into_iter().chain(RUST) {
-        let entries = async || resource.history().entries_of(name);
-        until(&format!("{name} comes in"), entries, |&count| count > 1).await;
+        comes_in(&resource, name).await;
     }
     // Whether they hold the lock just then, or wait, is left to chance.
     for kills in [false, true] {
