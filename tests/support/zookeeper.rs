@@ -28,8 +28,9 @@ pub(crate) struct Setup {
     /// User and password for SASL.
     login: Option<(&'static str, &'static str)>,
     tls: bool,
-    /// Removes empty containers as soon as it sees them.
-    tidy: bool,
+    /// How often it removes empty containers, and nodes whose time is over: once a minute if
+    /// that is not said.
+    tidies: Option<Duration>,
     /// Has nodes that end after a time.
     extended: bool,
     /// A server that hears nothing of the leader takes long to notice.
@@ -59,7 +60,13 @@ impl Setup {
     }
 
     pub(crate) fn tidy(mut self) -> Self {
-        self.tidy = true;
+        self.tidies = Some(Duration::from_millis(200));
+        self
+    }
+
+    /// For as long as any test runs, it removes nothing.
+    pub(crate) fn untidy(mut self) -> Self {
+        self.tidies = Some(Duration::from_secs(24 * 60 * 60));
         self
     }
 
@@ -101,7 +108,7 @@ impl ZooKeeperServer {
     /// Starts it again as one that removes empty containers as soon as it sees
     /// them.
     pub(crate) async fn restart_tidy(&mut self) {
-        self.setup.tidy = true;
+        self.setup = self.setup.clone().tidy();
         self.restart().await;
     }
 
@@ -231,8 +238,9 @@ impl Kind for ZooKeeper {
         // minute.
         server.arg("-Dzookeeper.fastleader.maxNotificationInterval=1000");
         server.arg(format!("-Dzookeeper.log.dir={}", dir.display()));
-        if self.setup.tidy {
-            server.arg("-Dznode.container.checkIntervalMs=200");
+        if let Some(tidies) = self.setup.tidies {
+            let pause = tidies.as_millis();
+            server.arg(format!("-Dznode.container.checkIntervalMs={pause}"));
         }
         if self.setup.extended {
             server.arg("-Dzookeeper.extendedTypesEnabled=true");

@@ -46,7 +46,7 @@ async fn a_server_without_nodes_that_end_refuses_it() {
 /// The leader removes it within a minute, and nobody has to wait for that.
 #[tokio::test]
 async fn a_mark_is_over_before_the_server_removes_it() {
-    let server = Setup::default().extended().start().await;
+    let server = Setup::default().extended().untidy().start().await;
     let manager = connect(&format!("zookeeper://127.0.0.1:{}/test", server.port())).await;
     let client = server.client().await;
     let time = Duration::from_secs(3);
