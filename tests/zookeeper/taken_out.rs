@@ -53,6 +53,8 @@ async fn one_that_does_not_come_loses_its_place() {
     let owner = first_waiter(&operator).await;
     let out = within(HANG, operator.break_waiter("key", &owner)).await;
     assert!(out.expect("it waits").is_some());
+    // Here and now, and not when its session ends.
+    assert_eq!(scene.nodes("key").await.len(), 2, "its place is there");
     // The reader behind it shares.
     served(behind).await.release().await.expect("held");
     assert_eq!(scene.nodes("key").await.len(), 1, "nothing is left");
