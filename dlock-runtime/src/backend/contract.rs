@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::mode::Mode;
+use super::numbers::PermitNumbers;
 use super::origin::Signed;
 use super::{Finding, Owner, Progress, Servers};
 use crate::clock::Clock;
@@ -191,7 +192,7 @@ pub struct Capabilities {
     pub read_write: bool,
     /// What to set in the store to have [`Mode::Read`], for messages; empty if nothing does.
     pub read_write_with: &'static str,
-    /// Knows [`Mode::Permits`].
+    /// Knows [`Mode::Permits`]. Such a store says whom it [has seen](Request::has_seen).
     pub permits: bool,
     /// What to do in the store to have [`Mode::Permits`], and why it has none, for messages:
     /// `leave … out of its URL (…)`; empty if nothing helps.
@@ -305,6 +306,25 @@ impl Request {
     /// The same, by an answer to what was asked then.
     pub(crate) fn was_held_when(&self, asked: std::time::Instant) {
         self.progress.held_when(asked.into());
+    }
+
+    /// To be called by a backend that has permits, whenever it happens to see how somebody
+    /// else shares the lock or waits for it: that callers name different numbers of permits
+    /// for one key is then told, in a warning, once for the key.
+    pub fn has_seen(&self, other: Mode) {
+        if let (Mode::Permits(most), Mode::Permits(other)) = (self.mode, other)
+            && most != other
+            && let Some(numbers) = self.progress.numbers()
+        {
+            numbers.saw(&self.key, most, other);
+        }
+    }
+
+    /// Who is told of what it [has seen](Self::has_seen).
+    pub(crate) fn tells(&self, numbers: &Arc<PermitNumbers>) {
+        if let Mode::Permits(_) = self.mode {
+            self.progress.tells(numbers);
+        }
     }
 
     /// The request of an owner, by the clock of its manager.

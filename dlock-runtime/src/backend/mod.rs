@@ -8,6 +8,7 @@ mod contract;
 mod finding;
 pub(crate) mod losses;
 mod mode;
+pub(crate) mod numbers;
 pub(crate) mod origin;
 pub(crate) mod owner;
 mod progress;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::numbers::PermitNumbers;
 use super::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
@@ -28,6 +29,8 @@ struct Heard {
     asks_again: bool,
     /// As whom the store is asked by now, if not as the request's own owner.
     asker: Option<Owner>,
+    /// Who is told of others who go by another number of permits.
+    numbers: Option<Arc<PermitNumbers>>,
 }
 
 impl Progress {
@@ -40,6 +43,7 @@ impl Progress {
                 asked: Some(begun),
                 asks_again: false,
                 asker: None,
+                numbers: None,
             })),
         }
     }
@@ -86,6 +90,14 @@ impl Progress {
 
     pub(super) fn asker(&self) -> Option<Owner> {
         self.heard.lock().asker
+    }
+
+    pub(super) fn tells(&self, numbers: &Arc<PermitNumbers>) {
+        self.heard.lock().numbers = Some(Arc::clone(numbers));
+    }
+
+    pub(super) fn numbers(&self) -> Option<Arc<PermitNumbers>> {
+        self.heard.lock().numbers.clone()
     }
 
     /// When the store was asked, if it was.

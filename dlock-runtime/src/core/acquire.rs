@@ -13,7 +13,6 @@ use super::requirements::{
 };
 use super::scope::Scope;
 use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
-use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -53,6 +52,7 @@ pub(crate) fn reenter(
     let Some((section, lock)) = found else {
         return Ok(None);
     };
+    manager.permits.note(name, options.mode);
     manager.labels(options).reentered();
     if section.get().key() == key {
         return Ok(Some(section));
@@ -237,6 +237,7 @@ impl Taking<'_> {
         for name in sorted {
             let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
+                manager.permits.note(&name, self.entry.mode);
                 keys.push(HeldKey::Reentered(section));
                 locks.push(lock);
                 continue;
@@ -275,9 +276,7 @@ impl Taking<'_> {
             spec: LockSpec { key, options },
             ..
         } = self;
-        if let Mode::Permits(most) = options.mode {
-            manager.permits.note(name, most);
-        }
+        manager.permits.note(name, options.mode);
         let full = namespaced(&manager.settings.namespace, name);
         let entered = manager
             .gate

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::permits::Numbers;
 use super::requirements::{check_fenced, check_ttl};
 use super::short_ttl::ShortTtl;
+use crate::backend::numbers::PermitNumbers;
 use crate::backend::origin::{self, Origin};
 use crate::backend::{Backend, BackendError, Capabilities, Owner};
 use crate::clock::Clock;
@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// None if detection is off.
     pub(crate) lock_order: Option<LockOrder>,
-    pub(crate) permits: Numbers,
+    pub(crate) permits: Arc<PermitNumbers>,
     pub(crate) short_ttl: ShortTtl,
 }
 
@@ -110,12 +110,14 @@ impl Inner {
             holder = %origin,
             "dlock is connected; its locks show who holds them as host, process and label"
         );
+        let permits = PermitNumbers::new(Arc::clone(&settings.namespace));
+        let permits = Arc::new(permits);
         Ok(Self {
             id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
             at_start,
             lock_order: settings.detect_lock_order.then(LockOrder::default),
-            gate: Gate::new(&leases, settings.handoff, origin),
-            permits: Numbers::default(),
+            gate: Gate::new(&leases, settings.handoff, origin, &permits),
+            permits,
             short_ttl,
             settings,
             leases,

@@ -3,7 +3,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod inner;
-mod permits;
 pub(crate) mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;

@@ -70,6 +70,7 @@ impl Gate {
         let clock = self.leases.executor.clock();
         let key = Arc::clone(queue.key());
         let request = Request::of(owner, clock, key, entry.mode, queue.ttl());
+        request.tells(&self.permits);
         let asked = request.clone();
         let labels = entry.section.labels();
         let number = lead.number;

@@ -37,6 +37,7 @@ pub(crate) use self::ticket::Entry;
 pub(crate) use self::turn::Turn;
 
 use self::queue::Queues;
+use crate::backend::numbers::PermitNumbers;
 use crate::backend::origin::Origin;
 use crate::lease::Leases;
 
@@ -48,13 +49,21 @@ pub(crate) struct Gate {
     handoff: u32,
     /// Who asks, as a person knows it.
     origin: Origin,
+    /// Told of numbers of permits that the store has shown.
+    permits: Arc<PermitNumbers>,
     queues: Arc<Queues>,
 }
 
 impl Gate {
-    pub(crate) fn new(leases: &Arc<Leases>, handoff: u32, origin: Origin) -> Self {
+    pub(crate) fn new(
+        leases: &Arc<Leases>,
+        handoff: u32,
+        origin: Origin,
+        permits: &Arc<PermitNumbers>,
+    ) -> Self {
         Self {
             origin,
+            permits: Arc::clone(permits),
             leases: Arc::clone(leases),
             handoff,
             queues: Queues::new(leases),

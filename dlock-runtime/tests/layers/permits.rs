@@ -8,8 +8,9 @@ use dlock_conformance::support::over_memory::Otherwise;
 use dlock_runtime::backend::Capabilities;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockManager};
+use tokio::time::Instant;
 
-use crate::manager;
+use crate::{connect, manager};
 
 #[tokio::test(start_paused = true)]
 async fn numbers_that_mean_nothing_are_refused() {
@@ -64,8 +65,8 @@ async fn a_backend_that_does_not_know_permits_is_not_asked_for_one() {
 }
 
 #[test]
-fn two_numbers_for_one_key_are_told_once() {
-    let name = "permits::two_numbers_for_one_key_are_told_once";
+fn two_numbers_for_one_key_are_told_once_for_the_key() {
+    let name = "permits::two_numbers_for_one_key_are_told_once_for_the_key";
     alone_with_its_log(name, async |log| {
         let manager = LockManager::connect(Config::default().namespace("shop")).await;
         let manager = manager.expect("memory");
@@ -85,5 +86,31 @@ fn two_numbers_for_one_key_are_told_once() {
         for word in ["WARN", "`api:acme`", "one of 1 permits", "one of 2"] {
             assert!(told[0].contains(word), "{told:?}");
         }
+        // A call that re-enters, and a key among others.
+        let outer = manager.lock(["api:acme", "nested"]).permits(2);
+        let inner = async || manager.lock("nested").permits(3).run(async {}).await;
+        outer.run(inner()).await.expect("free").expect("re-entry");
+        let told = log.lines_with("dlock::permits");
+        assert_eq!(told.len(), 2, "{told:?}");
+        for word in ["`nested`", "one of 3 permits", "for one of 2"] {
+            assert!(told[1].contains(word), "{told:?}");
+        }
     });
+}
+
+/// Not later: it is nobody's any more, and nobody says so.
+#[tokio::test(start_paused = true)]
+async fn a_permit_of_the_dead_comes_free_when_its_ttl_is_over() {
+    let (memory, living) = manager().await;
+    let other = connect(&memory).await;
+    let ttl = Duration::from_secs(9);
+    let (stays, begun) = (held(living.lock("key").permits(2)).await, Instant::now());
+    std::mem::forget(held(living.lock("key").permits(2).ttl(ttl).renew(false)).await);
+    let next = held(other.lock("key").permits(2)).await;
+    let had = begun.elapsed();
+    assert!(
+        had >= ttl && had <= ttl + Duration::from_millis(10),
+        "{had:?}"
+    );
+    assert!(stays.is_held() && next.is_held());
 }

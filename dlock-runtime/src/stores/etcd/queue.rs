@@ -206,6 +206,9 @@ impl Key {
             }
             let seen_at = answer.revision;
             let mut queue = answer.queue(asked);
+            for place in &queue {
+                asked.request.has_seen(place.mode);
+            }
             if !look.whole {
                 let is_before = |other: &Place| {
                     self.create_revision == 0 || other.created < self.create_revision

@@ -101,9 +101,13 @@ impl Backend for Memory {
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         self.shared.pass().await?;
-        match self.shared.store().try_acquire(request, Instant::now()) {
+        let answer = self.shared.store().try_acquire(request, Instant::now());
+        match answer {
             Answer::Granted(grant) => Ok(Some(grant)),
-            Answer::Held(()) => Ok(None),
+            Answer::Held((), other) => {
+                other.into_iter().for_each(|other| request.has_seen(other));
+                Ok(None)
+            }
             Answer::Done => Err(BackendError::done()),
         }
     }
@@ -133,7 +137,10 @@ impl Backend for Memory {
                     place.given_up = false;
                     return Ok(grant);
                 }
-                Answer::Held(queued) => queued,
+                Answer::Held(queued, other) => {
+                    other.into_iter().for_each(|other| request.has_seen(other));
+                    queued
+                }
                 Answer::Done => return Err(BackendError::done()),
             };
             request.note_held();

@@ -61,8 +61,9 @@ pub(super) enum Turn {
 /// The answer to a question for the lock.
 pub(super) enum Answer<H> {
     Granted(Grant),
-    /// Somebody has it.
-    Held(H),
+    /// Somebody has it: what else there is to say, and one who has it by another number of
+    /// permits.
+    Held(H, Option<Mode>),
     /// Its body has been done.
     Done,
 }
@@ -89,19 +90,15 @@ impl Store {
     pub(super) fn try_acquire(&mut self, request: &Request, now: Instant) -> Answer<()> {
         let had = self.change(&request.key, now, |lock| {
             if lock.done.is_some() {
+                return Some(Answer::Done);
+            }
+            if lock.queue.is_empty() && lock.admits(request.mode) {
+                lock.hold(request, now);
                 return None;
             }
-            let is_free = lock.queue.is_empty() && lock.admits(request.mode);
-            if is_free {
-                lock.hold(request, now);
-            }
-            Some(is_free)
+            Some(Answer::Held((), lock.other_number(request.mode)))
         });
-        match had {
-            Some(true) => Answer::Granted(self.grant(request, now)),
-            Some(false) => Answer::Held(()),
-            None => Answer::Done,
-        }
+        had.unwrap_or_else(|| Answer::Granted(self.grant(request, now)))
     }
 
     /// Takes the lock, or the place at the end of the queue, or keeps the
@@ -132,7 +129,8 @@ impl Store {
             }
             let until = lock.holders.iter().map(|holder| holder.expires).min();
             let until = until.unwrap_or(now);
-            Some(Answer::Held(Queued { told, until }))
+            let other = lock.other_number(request.mode);
+            Some(Answer::Held(Queued { told, until }, other))
         });
         held.unwrap_or_else(|| Answer::Granted(self.grant(request, now)))
     }
@@ -267,6 +265,12 @@ impl Lock {
 
     fn admits(&self, mode: Mode) -> bool {
         mode.fits(self.holders.iter().map(|holder| holder.mode))
+    }
+
+    /// One who has it by another number of permits.
+    fn other_number(&self, mode: Mode) -> Option<Mode> {
+        let mut held = self.holders.iter().map(|holder| holder.mode);
+        held.find(|&held| matches!(held, Mode::Permits(_)) && held != mode)
     }
 
     fn holder(&mut self, owner: Owner) -> Option<&mut Holder> {

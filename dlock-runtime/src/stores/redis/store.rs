@@ -25,7 +25,7 @@ use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
 use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
 use super::topology::{self, Subscriptions, Topology};
-use super::values::{Process, done_by, owner_of};
+use super::values::{LockValue, Process, done_by, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode, Owner, Renewed,
     Request, SHOWN_WAITERS, TokenTier,
@@ -283,6 +283,13 @@ impl Store for RedisStore {
                     && done_by(value).is_some()
                 {
                     return Ok(Take::Done);
+                }
+                if let Value::BulkString(value) = &answer.value
+                    && matches!(request.mode, Mode::Permits(_))
+                    && let Some(held) = LockValue::parse(value)
+                {
+                    // One of those who share it.
+                    request.has_seen(held.mode);
                 }
                 if !queues {
                     return Ok(Take::Busy);

@@ -23,7 +23,8 @@
 --
 -- One row: 1 if it is had, 2 if its body has been done, 3 if the owner was taken out of the
 -- queue, else 0; the token; for how many
--- ms more somebody else has it; 1 if the token outlives a crash, else 0.
+-- ms more somebody else has it; 1 if the token outlives a crash, else 0; who has it, the
+-- last of those who share it.
 {begin_grant};
 {lock};
 {number};
@@ -39,7 +40,7 @@ $grant
 $beside
 {mark_waited};
 SELECT CASE WHEN {held} THEN 1 WHEN {is_done} THEN 2 WHEN {is_out} THEN 3 ELSE 0 END, l.token,
-    CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
+    CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}, l.owner
     FROM dlock_lock l WHERE l.name = $key;
 COMMIT
 

@@ -27,6 +27,7 @@ use crate::store::{
     Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
     Late, LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want, Whose,
 };
+use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Who is told when it is its turn looks as often.
@@ -237,7 +238,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             Want::Queue { beat: false } => "wait",
             Want::First | Want::Try => "",
         };
-        let answer = tables.ask("acquire", args, 4, deadline, attempt).await?;
+        let answer = tables.ask("acquire", args, 5, deadline, attempt).await?;
         if want == (Want::Queue { beat: true }) {
             tables.events.beats(answer.sent_at);
         }
@@ -250,6 +251,9 @@ impl<D: Notifies> Store for SqlStore<D> {
                 applied: Applied::Answered,
             });
         };
+        if let (Mode::Permits(_), Some(held)) = (request.mode, Asker::read(row.text(4))) {
+            request.has_seen(held.mode);
+        }
         match (row.int(0), want) {
             (1, _) => self.granted(row.text(1), row.int(3), answer.sent_at),
             (DONE, _) => Ok(Take::Done),

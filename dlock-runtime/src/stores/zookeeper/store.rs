@@ -409,6 +409,10 @@ impl ZooKeeperStore {
             *node = None;
             return Err(Failure::refused(BackendError::taken_out()));
         }
+        if let Mode::Permits(_) = request.mode {
+            let others = names.iter().filter_map(|name| Member::read(name));
+            others.for_each(|other| request.has_seen(other.mode));
+        }
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {
                 // Before the answer to what follows.
