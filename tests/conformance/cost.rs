@@ -3,15 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::LockManager;
+use dlock::{LockManager, LockRequest};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{Costs, Store, connect, had, held, queued};
+use super::{Costs, Store, connect, held, queued};
 use crate::support::locks::all_served;
-use crate::support::wait::{HANG, until};
+use crate::support::wait::{HANG, until, within};
 
 const WAITERS: usize = 1_000;
+
+const SECTIONS: u64 = 100;
 
 /// Signs of life, whose beats are seconds apart, count as a rate over this.
 const IDLE: Duration = Duration::from_secs(6);
@@ -31,18 +33,45 @@ async fn in_a_second(store: &dyn Store) -> u64 {
     store.asked().await - before
 }
 
+/// So many of them, one after the other.
+async fn sections_cost(store: &dyn Store, sections: u64, lock: impl Fn() -> LockRequest) -> u64 {
+    let section = async || {
+        let ran = within(HANG, lock().run(async {})).await;
+        ran.expect("the lock");
+    };
+    section().await;
+    let before = store.asked().await;
+    for _ in 0..sections {
+        section().await;
+    }
+    store.asked().await - before
+}
+
+/// Who shares a lock by a permit is a reader whose number is looked at: that costs no
+/// question more.
+pub(crate) async fn a_permit_costs_what_a_read_lock_costs(store: &mut dyn Store) {
+    let manager = patient(store).await;
+    if store.costs().is_none() || !manager.capabilities().permits {
+        return;
+    }
+    let read = sections_cost(store, SECTIONS, || manager.lock("key").read()).await;
+    // With room for others, and for one that is alone.
+    for most in [8, 1] {
+        let permits = || manager.lock("key").permits(most);
+        let permit = sections_cost(store, SECTIONS, permits).await;
+        assert!(
+            (SECTIONS..=read + BESIDES).contains(&permit),
+            "{permit} for {SECTIONS} permits, {read} for as many readers"
+        );
+    }
+}
+
 pub(crate) async fn a_section_costs_no_more_than_it_has_to(store: &mut dyn Store) {
-    const SECTIONS: u64 = 100;
     let Some(Costs { section, .. }) = store.costs() else {
         return;
     };
     let manager = patient(store).await;
-    had(&manager, "key").await;
-    let before = store.asked().await;
-    for _ in 0..SECTIONS {
-        had(&manager, "key").await;
-    }
-    let cost = store.asked().await - before;
+    let cost = sections_cost(store, SECTIONS, || manager.lock("key")).await;
     assert!(
         (SECTIONS..=section * SECTIONS + BESIDES).contains(&cost),
         "{cost} for {SECTIONS} sections"

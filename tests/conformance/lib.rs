@@ -426,6 +426,9 @@ macro_rules! __themes {
                 a_permit_that_is_given_back_is_the_next_ones
                 a_permit_goes_from_task_to_task
                 a_place_that_is_taken_out_is_that_of_one_task
+                processes_that_name_different_numbers_are_told
+                a_wait_for_a_permit_ends_at_its_timeout
+                tokens_of_permits_rise_from_grant_to_grant
                 a_process_with_many_tasks_leaves_permits_to_others
                 a_permit_of_the_dead_comes_free
                 a_permit_of_the_dead_is_for_whom_there_is_room
@@ -570,6 +573,7 @@ macro_rules! __themes {
             }
             start_alone cost {
                 a_section_costs_no_more_than_it_has_to
+                a_permit_costs_what_a_read_lock_costs
                 a_thousand_waiters_on_one_key_cost_as_much_as_one
                 a_thousand_waiters_on_a_thousand_keys_cost_as_much_as_one
                 a_release_wakes_one_of_many

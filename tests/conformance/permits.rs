@@ -11,12 +11,15 @@ use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
 
+use super::policies::PATIENCE;
 use super::queues::lets_others_in;
+use super::release::{dies, ends_with_its_ttl};
 use super::{Store, free, held, nothing_left, process, queued};
-use crate::support::critical::Section;
+use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{
-    all_served, connect, is_busy, is_unsupported, says, served, shown, would_deadlock,
+    all_served, connect, is_busy, is_late, is_unsupported, says, served, shown, would_deadlock,
 };
+use crate::support::log::Log;
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, until, within};
 
@@ -99,6 +102,11 @@ pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn
     let beside = held(one.lock("key").read()).await;
     let seen = shown(&one, "key").await;
     assert_eq!((seen.mode, seen.holders.len()), (Mode::Permits(2), 3));
+    let listed = other.list("ke").await.expect("list");
+    let listed: Vec<_> = listed.iter().map(|lock| (&*lock.key, lock.mode)).collect();
+    assert_eq!(listed, [("key", Mode::Permits(2))]);
+    let listed = other.list("").await.expect("list");
+    assert_eq!(listed[0].holders.len(), 3, "{listed:?}");
     // Four is more than three.
     let fourth = held(permits(&one, 4)).await;
     for guard in [reader, permit, beside, fourth] {
@@ -363,18 +371,95 @@ pub(crate) async fn a_process_with_many_tasks_leaves_permits_to_others(store: &m
     }
 }
 
+/// As while a new version is rolled out. Each process finds out from answers of the store
+/// that it gets anyway.
+pub(crate) async fn processes_that_name_different_numbers_are_told(store: &mut dyn Store) {
+    let warnings = Log::warnings();
+    let Some([old, new]) = processes(store).await else {
+        return;
+    };
+    let drawn = fastrand::u64(..);
+    for waits in [false, true] {
+        let key = format!("rollout:{drawn:x}:{waits}");
+        let told = || {
+            let mut lines = warnings.lines_with(&format!("`{key}`"));
+            lines.retain(|line| line.contains("dlock::permits"));
+            lines
+        };
+        let lock = |manager: &LockManager, most| manager.lock(&*key).permits(most);
+        let mut inside = Vec::new();
+        for _ in 0..3 {
+            inside.push(held(lock(&old, 3)).await);
+        }
+        is_busy(lock(&old, 3).try_acquire().await);
+        assert_eq!(told(), [""; 0], "they name the same");
+        if waits {
+            let waiting = tokio::spawn(lock(&new, 2).acquire());
+            let lines = async || told().len();
+            until("it is told", lines, |&lines| lines > 0).await;
+            waiting.abort();
+        } else {
+            is_busy(lock(&new, 2).try_acquire().await);
+        }
+        is_busy(lock(&new, 2).try_acquire().await);
+        let told = told();
+        assert_eq!(told.len(), 1, "once: {told:?}");
+        for words in ["WARN", "one of 2 permits", "for one of 3"] {
+            assert!(told[0].contains(words), "{told:?}");
+        }
+    }
+    nothing_left(&old).await;
+}
+
+pub(crate) async fn a_wait_for_a_permit_ends_at_its_timeout(store: &mut dyn Store) {
+    let Some([holder, other]) = processes(store).await else {
+        return;
+    };
+    let guards = [
+        held(permits(&holder, 2)).await,
+        held(permits(&holder, 2)).await,
+    ];
+    for manager in [&holder, &other] {
+        let waits = permits(manager, 2).acquire_within(PATIENCE);
+        says(&is_late(within(HANG, waits).await), &["`key`"]);
+    }
+    assert!(guards.iter().all(LockGuard::is_held));
+    drop(guards);
+    nothing_left(&holder).await;
+}
+
+/// Of bodies that overlap too, from process to process and through hand-overs.
+pub(crate) async fn tokens_of_permits_rise_from_grant_to_grant(store: &mut dyn Store) {
+    let Some(managers) = processes::<2>(store).await else {
+        return;
+    };
+    let tokens = Tokens::default();
+    let mut before = held(permits(&managers[0], 2)).await;
+    tokens.note(before.token());
+    for round in 1..40 {
+        // In no regular order.
+        let next = held(permits(&managers[(round / 3) % 2], 2)).await;
+        tokens.note(next.token());
+        before.release().await.expect("the release");
+        before = next;
+    }
+    drop(before);
+    tokens.check(40);
+}
+
 /// Nobody says that a holder has died: its lease ends, while others go on.
 pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
     let Some([living, other]) = processes(store).await else {
         return;
     };
     let stays = held(permits(&living, 2)).await;
-    let dead = permits(&living, 2).ttl(store.short_ttl()).renew(false);
-    let dead = held(dead).await;
+    let ttl = store.short_ttl();
+    dies(permits(&living, 2).ttl(ttl)).await;
     let next = tokio::spawn(permits(&other, 2).acquire());
+    ends_with_its_ttl(&other, ttl).await;
     let next = served(next).await;
-    assert!(stays.is_held() && !dead.is_held());
-    drop((stays, dead, next));
+    assert!(stays.is_held());
+    drop((stays, next));
     nothing_left(&living).await;
 }
 

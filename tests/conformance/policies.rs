@@ -12,7 +12,7 @@ use crate::support::wait::{HANG, within};
 
 /// Long enough for a store on a busy machine to have answered: else it is an
 /// outage that ends the wait.
-const PATIENCE: Duration = Duration::from_millis(600);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
 
 pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
     let manager = process(store).await;

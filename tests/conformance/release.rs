@@ -3,13 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockManager, distributed_lock};
+use dlock::{LockError, LockManager, LockRequest, distributed_lock};
 use tokio::sync::oneshot;
 
 use super::{Store, free, had, nothing_left, process};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_lost, is_shut_down, shown};
 use crate::support::wait::{HANG, eventually, until, within};
+
+/// Leases of etcd's last for two seconds at least.
+pub(crate) const ROUNDED_UP: Duration = Duration::from_secs(2);
 
 #[distributed_lock(key = "key")]
 async fn fail(why: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -68,14 +71,35 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let start = Instant::now();
-    let guard = held(manager.lock("key").ttl(ttl).renew(false)).await;
-    // Nothing is given back.
-    std::mem::forget(guard);
+    dies(manager.lock("key").ttl(ttl)).await;
+    ends_with_its_ttl(&other, ttl).await;
     let guard = held(other.lock("key")).await;
     // Clocks may run at rates that differ by 1%.
     let had = start.elapsed();
     assert!(had >= ttl.mul_f64(0.98), "had after {had:?} of {ttl:?}");
     assert!(guard.is_held());
+}
+
+/// Has the lock, and never says anything of it again.
+pub(crate) async fn dies(request: LockRequest) {
+    let guard = held(request.renew(false)).await;
+    // Nothing is given back.
+    std::mem::forget(guard);
+}
+
+/// One of the leases of `key` is that of a holder who has died, and ends with its ttl: by
+/// the store's own account, so that it does not matter when this is run. Where a lease is that of
+/// a session, the store does not say.
+pub(crate) async fn ends_with_its_ttl(manager: &LockManager, ttl: Duration) {
+    // The leases of those who live outlast every test.
+    let Some(lock) = manager.inspect("key").await.expect("inspect") else {
+        return;
+    };
+    let left = lock.holders.iter().map(|holder| holder.expires_in);
+    let Some(left) = left.min().flatten() else {
+        return;
+    };
+    assert!(left <= ttl + ROUNDED_UP, "{left:?} are left of {ttl:?}");
 }
 
 pub(crate) async fn a_late_release_changes_nothing(store: &mut dyn Store) {
