@@ -2,16 +2,17 @@
 //! then killed.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::{LockError, LockManager, distributed_lock};
 
 use crate::Store;
+use crate::release::ROUNDED_UP;
 use crate::support::dir::TempDir;
 use crate::support::locks::nothing_left;
 use crate::support::process::Process;
 use crate::support::room::{Room, inside};
-use crate::support::wait::until;
+use crate::support::wait::{eventually, until};
 use crate::support::worker::{self, setting};
 
 use super::all_end_well;
@@ -24,6 +25,7 @@ const TASKS: usize = 4;
 pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager) {
     let (room, dir) = (Room::open(), TempDir::default());
     let stop = dir.path().join("stop");
+    let ttl = store.contenders_ttl();
     let start = |name: &str| {
         worker::start(
             "share",
@@ -32,7 +34,7 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
                 ("URL", &store.url()),
                 ("ROOM", &room.address().to_string()),
                 ("STOP", stop.to_str().expect("a path of text")),
-                ("TTL", &store.contenders_ttl().as_millis().to_string()),
+                ("TTL", &ttl.as_millis().to_string()),
             ],
         )
     };
@@ -52,20 +54,22 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
         let mut victim = start(name);
         comes_in(name, 5).await;
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
+        room.suspended(name, Instant::now());
         victim.pause();
         while store.is_stuck().await {
             victim.resume();
             tokio::task::yield_now().await;
             victim.pause();
         }
-        room.suspended(name);
         // Those whom it has inside keep their permits until the ttl has passed.
+        room.suspended(name, leases_end(judge, ttl).await);
         others_come_in(name, 20).await;
         room.resumed(name);
         victim.resume();
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
         victim.kill();
-        room.suspended(name);
+        // And what is left of the dead ends with its ttl.
+        leases_end(judge, ttl).await;
     }
     others_come_in("nobody", 20).await;
     // All that the dead had is used again.
@@ -75,6 +79,22 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
     all_end_well(&mut survivors).await;
     assert!(room.most() <= 3, "{} were inside", room.most());
     nothing_left(judge).await;
+}
+
+/// When the first of the leases ends, as the store says. None of them is longer than the
+/// ttl. Where a lease is that of a session, the store does not say, and it is now.
+async fn leases_end(judge: &LockManager, ttl: Duration) -> Instant {
+    let (asked, lock) = eventually("the store answers", async || {
+        let asked = Instant::now();
+        Some((asked, judge.inspect("room").await.ok()?))
+    })
+    .await;
+    let holders = lock.map(|lock| lock.holders).unwrap_or_default();
+    let left: Option<Vec<_>> = holders.iter().map(|holder| holder.expires_in).collect();
+    let left = left.unwrap_or_default();
+    let is_too_long = |left: &&Duration| **left > ttl + ROUNDED_UP;
+    assert_eq!(left.iter().find(is_too_long), None, "of {ttl:?}: {left:?}");
+    asked + left.into_iter().min().unwrap_or_default()
 }
 
 #[distributed_lock(key = "room", permits = PERMITS)]

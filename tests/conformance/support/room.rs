@@ -1,10 +1,11 @@
 //! A room behind TCP that counts who is inside: what the permits of the multi-process
 //! tests protect.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -24,17 +25,19 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who is inside, by its connection, and whether it counts.
+    /// Who is inside, by its connection.
     inside: HashMap<SocketAddr, Visitor>,
     most: usize,
     entries: HashMap<String, usize>,
-    suspended: HashSet<String>,
+    /// Workers that do nothing, and how long those whom they have inside count even so.
+    suspended: HashMap<String, Instant>,
 }
 
 #[derive(Debug)]
 struct Visitor {
     worker: String,
-    counts: bool,
+    /// It was inside while its worker did nothing, perhaps for longer than its ttl.
+    may_be_lost: bool,
 }
 
 impl Room {
@@ -51,19 +54,23 @@ impl Room {
         self.server.address()
     }
 
-    /// From now on, until [`resumed`](Self::resumed), this worker does nothing. Whom it
-    /// has inside does not count any more: others may come in, although it never left.
-    pub fn suspended(&self, worker: &str) {
+    /// This worker does nothing, until [`resumed`](Self::resumed). Whom it has inside counts
+    /// until its leases end, and not longer: then others may come in, although it never left.
+    pub fn suspended(&self, worker: &str, leases_end: Instant) {
         let mut state = self.shared.lock();
-        state.suspended.insert(worker.to_owned());
-        for visitor in state.inside.values_mut() {
-            visitor.counts &= visitor.worker != worker;
-        }
+        state.suspended.insert(worker.to_owned(), leases_end);
+        // Those too who came in since it stopped.
+        state.count();
     }
 
-    /// Ends [`suspended`](Self::suspended).
+    /// Ends [`suspended`](Self::suspended). Who is inside may have lost its lease, and not
+    /// know it yet.
     pub fn resumed(&self, worker: &str) {
-        self.shared.lock().suspended.remove(worker);
+        let mut state = self.shared.lock();
+        state.suspended.remove(worker);
+        for visitor in state.inside.values_mut() {
+            visitor.may_be_lost |= visitor.worker == worker;
+        }
     }
 
     /// How many are inside, of those who count.
@@ -92,8 +99,16 @@ impl Room {
 
 impl State {
     fn inside(&self) -> usize {
-        let inside = self.inside.values();
-        inside.filter(|visitor| visitor.counts).count()
+        let now = Instant::now();
+        let counts = |visitor: &&Visitor| {
+            let leases_end = self.suspended.get(&visitor.worker);
+            !visitor.may_be_lost && leases_end.is_none_or(|&leases_end| now < leases_end)
+        };
+        self.inside.values().filter(counts).count()
+    }
+
+    fn count(&mut self) {
+        self.most = self.most.max(self.inside());
     }
 }
 
@@ -122,9 +137,13 @@ impl Shared {
     fn comes_in(&self, visitor: SocketAddr, worker: String) {
         let mut state = self.lock();
         *state.entries.entry(worker.clone()).or_default() += 1;
-        let counts = !state.suspended.contains(&worker);
-        state.inside.insert(visitor, Visitor { worker, counts });
-        state.most = state.most.max(state.inside());
+        let may_be_lost = false;
+        let comes_in = Visitor {
+            worker,
+            may_be_lost,
+        };
+        state.inside.insert(visitor, comes_in);
+        state.count();
     }
 }
 
@@ -146,4 +165,39 @@ pub async fn inside(
     stream.write_all(b"\n").await?;
     stream.read_u8().await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::wait::{HANG, until, within};
+
+    /// One after the other comes in beside a worker that was paused, and leaves again.
+    #[tokio::test]
+    async fn a_worker_that_is_paused_counts_until_its_leases_end() {
+        let room = Room::open();
+        let address = room.address();
+        let beside = async || {
+            within(HANG, inside(address, "other", async {}))
+                .await
+                .expect("the room");
+        };
+        let paused =
+            tokio::spawn(async move { inside(address, "paused", std::future::pending()).await });
+        until(
+            "it is inside",
+            async || room.inside(),
+            |&inside| inside == 1,
+        )
+        .await;
+        room.suspended("paused", Instant::now());
+        beside().await;
+        assert_eq!(room.most(), 1, "its leases have ended");
+        room.suspended("paused", Instant::now() + 20 * HANG);
+        beside().await;
+        assert_eq!(room.most(), 2, "they have not");
+        room.resumed("paused");
+        assert_eq!(room.inside(), 0, "they may have");
+        paused.abort();
+    }
 }
