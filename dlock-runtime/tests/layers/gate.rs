@@ -1,11 +1,16 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::{Config, LockManager, TOKENS_PER_GRANT, current};
+use dlock_runtime::{Config, FencingToken, LockManager, TOKENS_PER_GRANT, current};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::support::locks::{all_served, had, held, is_late, is_unavailable, served, shown};
+use crate::support::locks::{
+    all_served, had, held, is_late, is_lost, is_unavailable, served, shown,
+};
 use crate::{connect, manager, seconds, settle, waits};
 
 /// The place in the store's queue belongs to the gate: when the task that
@@ -166,4 +171,106 @@ async fn a_turn_that_crosses_with_a_drop_is_passed_on() {
     drop(one);
     two.await.expect("passed on").release().await.expect("held");
     assert!(manager.list("").await.expect("answers").is_empty());
+}
+
+/// By which grant a body was let in.
+fn grant(token: FencingToken) -> u64 {
+    u64::from(token) / TOKENS_PER_GRANT
+}
+
+/// Of each grant of a permit, and not of all of them together.
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_handed_over_up_to_the_limit() {
+    for limit in [0, 1, 3] {
+        let memory = Memory::new();
+        let config = Config::with_backend(memory.clone()).handoff(limit);
+        let here = LockManager::connect(config).await.expect("connects");
+        let there = connect(&memory).await;
+        let permit = |manager: &LockManager| manager.lock("k").permits(2);
+        let before = [held(permit(&there)).await, held(permit(&there)).await];
+        let mut tasks = JoinSet::new();
+        for _ in 0..12 {
+            tasks.spawn(permit(&here).run(async {
+                settle().await;
+                current().expect("inside").token()
+            }));
+            settle().await;
+        }
+        drop(before);
+        let tokens: BTreeSet<_> = all_served(tasks).await.into_iter().collect();
+        assert_eq!(tokens.len(), 12, "each has one of its own");
+        let mut bodies = BTreeMap::<u64, u32>::new();
+        for token in tokens {
+            *bodies.entry(grant(token)).or_default() += 1;
+        }
+        let most = bodies.values().max().copied();
+        assert_eq!(most, Some(limit + 1), "bodies of a grant: {bodies:?}");
+    }
+}
+
+/// It goes back instead, and the next asks for one of its own.
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_handed_over_after_a_body_that_ended_and_no_other() {
+    for ending in ["ends", "panics", "is cancelled", "loses it"] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let permit = |manager: &LockManager| manager.lock("k").permits(2);
+        // With both in use here, who comes next waits in memory.
+        let _stays = held(permit(&here)).await;
+        let before = held(permit(&there)).await;
+        let (inside, is_inside) = oneshot::channel();
+        let (end, ends) = oneshot::channel::<()>();
+        let first = tokio::spawn(permit(&here).run(async move {
+            let token = current().expect("inside").token();
+            inside.send(token).expect("the test waits");
+            match ending {
+                "is cancelled" | "loses it" => pending().await,
+                _ => ends.await.expect("the test says so"),
+            }
+            assert_eq!(ending, "ends", "it panics");
+        }));
+        settle().await;
+        let next = permit(&here).run(async { current().expect("inside").token() });
+        let next = tokio::spawn(next);
+        settle().await;
+        before.release().await.expect("held");
+        let token = is_inside.await.expect("it is let in");
+        match ending {
+            "is cancelled" => first.abort(),
+            "loses it" => assert!(memory.faults().take_away("k")),
+            _ => end.send(()).expect("it waits"),
+        }
+        let next = served(next).await;
+        let is_handed_over = grant(next) == grant(token);
+        assert_eq!(is_handed_over, ending == "ends", "after one that {ending}");
+        assert!(next > token);
+        match first.await {
+            Ok(ended) if ending == "loses it" => drop(is_lost(ended)),
+            Ok(ended) => ended.expect("the lock"),
+            Err(error) => assert_eq!(error.is_panic(), ending == "panics"),
+        }
+    }
+}
+
+/// As of a lock: it is never renewed, and its body may need all of its time.
+#[tokio::test(start_paused = true)]
+async fn a_fixed_permit_is_one_of_its_own() {
+    for renewed in [true, false] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let lock = |manager: &LockManager| manager.lock("k").permits(2).ttl(seconds(30));
+        let _stays = held(lock(&here)).await;
+        let before = held(lock(&there)).await;
+        let body = |lasts| async move {
+            sleep(seconds(lasts)).await;
+            current().expect("inside").token()
+        };
+        let first = tokio::spawn(lock(&here).run(body(5)));
+        settle().await;
+        let second = tokio::spawn(lock(&here).renew(renewed).run(body(28)));
+        settle().await;
+        before.release().await.expect("held");
+        let (first, second) = (served(first).await, served(second).await);
+        assert_eq!(grant(first) == grant(second), renewed);
+    }
 }

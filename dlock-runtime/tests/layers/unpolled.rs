@@ -93,6 +93,54 @@ async fn a_lead_that_nobody_comes_for_goes_to_another_task() {
     queues_again(sleepy, soon(other).await).await;
 }
 
+/// Of permits, one that nobody comes for is not out of use.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_nobody_comes_for_is_passed_on() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let permit = |manager: &LockManager| manager.lock("k").permits(2);
+    // With both in use here, who comes next waits in memory.
+    let _stays = permit(&here).acquire().await.expect("free");
+    let guard = permit(&there).acquire().await.expect("free");
+    let first = tokio::spawn(permit(&here).run(async {}));
+    settle().await;
+    let mut sleepy = Box::pin(permit(&here).acquire());
+    assert!(waits(&mut sleepy).await);
+    let other = tokio::spawn(permit(&there).acquire());
+    settle().await;
+    guard.release().await.expect("held");
+    // It is handed over to one who is not polled.
+    first.await.expect("no panic").expect("the lock");
+    queues_again(sleepy, soon(other).await).await;
+}
+
+/// Places in the store's queue, of as many calls as there are permits.
+#[tokio::test(start_paused = true)]
+async fn places_for_permits_that_nobody_comes_for_go_to_other_tasks() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let permit = |manager: &LockManager| manager.lock("k").permits(2);
+    let before = [
+        permit(&there).acquire().await.expect("free"),
+        permit(&there).acquire().await.expect("free"),
+    ];
+    let mut sleepy = [(); 2].map(|()| Box::pin(permit(&here).acquire()));
+    for one in &mut sleepy {
+        assert!(waits(one).await);
+    }
+    let behind = [(); 2].map(|()| tokio::spawn(permit(&here).acquire()));
+    settle().await;
+    drop(before);
+    for awake in behind {
+        soon(awake).await.release().await.expect("held");
+    }
+    for one in sleepy {
+        let guard = timeout(SOON, one).await.expect("its turn comes");
+        guard.expect("a permit").release().await.expect("held");
+    }
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
 /// All of one `buffer_unordered`, say: each of them would have its time.
 #[tokio::test(start_paused = true)]
 async fn many_that_do_not_come_take_no_longer_than_one() {
