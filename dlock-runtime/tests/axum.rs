@@ -88,6 +88,42 @@ async fn an_outage_and_a_shutdown_are_over_soon() {
     );
 }
 
+/// A client that repeats it would hear the same, or go against an operator.
+#[tokio::test(start_paused = true)]
+async fn what_was_done_or_taken_out_is_not_to_be_repeated() {
+    let (memory, manager) = memory().await;
+    let once = || manager.lock(SECRET).once(Duration::from_secs(60));
+    let done = once().run(async { Ok::<_, LockError>(()) }).await;
+    done.expect("free");
+    let done = error_of(once().acquire()).await;
+    assert!(matches!(done, LockError::Done { .. }), "{done:?}");
+    assert_eq!(answer(done).await, expected(409, None, "lock_done"));
+    manager.forget(SECRET).await.expect("answers");
+
+    let elsewhere = LockManager::connect(Config::with_backend(memory));
+    let elsewhere = elsewhere.await.expect("memory connects");
+    let _guard = elsewhere.lock(SECRET).acquire().await.expect("free");
+    let breaks = async {
+        loop {
+            let lock = manager.inspect(SECRET).await.expect("answers");
+            if let Some(waiter) = lock.expect("held").queue.first() {
+                let broken = manager.break_waiter(SECRET, &waiter.owner).await;
+                return broken.expect("memory has a queue");
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (taken_out, _) = tokio::join!(error_of(manager.lock(SECRET).acquire()), breaks);
+    assert!(
+        matches!(taken_out, LockError::TakenOut { .. }),
+        "{taken_out:?}"
+    );
+    assert_eq!(
+        answer(taken_out).await,
+        expected(503, None, "lock_taken_out")
+    );
+}
+
 /// Nobody is invited to repeat what may be done already.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_no_invitation_to_repeat() {

@@ -19,6 +19,7 @@ static TURNED_AWAY: Limited = Limited::new();
 /// | `Timeout` | 503 Service Unavailable | as long as the request has waited in vain, rounded up | `{"error":"lock_timeout"}` |
 /// | `Unavailable` | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
 /// | `ShutDown` | 503 Service Unavailable | 1: another copy of the service takes over | `{"error":"lock_shut_down"}` |
+/// | `TakenOut` | 503 Service Unavailable | none: an operator did not let it wait any longer | `{"error":"lock_taken_out"}` |
 /// | `Lost` | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
 /// | all others: mistakes in the program or its settings | 500 Internal Server Error | none | `{"error":"lock_failed"}` |
 ///

@@ -33,6 +33,8 @@ use crate::options::{Options, Patience, Shapes};
 /// | all permits are in use | 429 Too Many Requests, or [another](Self::status) | as long as it has waited in vain, rounded up; at least 1 | `{"error":"too_many_requests"}` |
 /// | the store does not answer | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
 /// | after [`shutdown`](crate::shutdown) | 503 | 1 | `{"error":"lock_shut_down"}` |
+/// | an operator has taken the request [out of the queue](crate::LockManager::break_waiter) | 503 | none | `{"error":"lock_taken_out"}` |
+/// | what the key is for has been done, and is [remembered](crate::LockRequest::once) | 409 Conflict | none | `{"error":"lock_done"}` |
 /// | the lease was lost: the request is dropped at its next await | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
 /// | all others: mistakes in the program or its settings | 500 | none | `{"error":"lock_failed"}` |
 ///
