@@ -11,6 +11,7 @@ pub(crate) const USAGE: &str = "\
 Usage: cargo run --example nightly_job -- [options]
   --copies N        copies of the service in this program (4; on Redis 1)
   --ticks N         how many ticks to live for (3)
+  --tick N          begin with this tick, as one that comes late (the present one)
   --store URL       memory: or redis://host:port (else $DLOCK_URL, else memory:)
   --first-fails     the first copy that begins a tick's job fails
   --job NAME        which job; on Redis, several programs share it";
@@ -19,6 +20,8 @@ Usage: cargo run --example nightly_job -- [options]
 pub(crate) struct Arguments {
     pub(crate) copies: usize,
     pub(crate) ticks: u64,
+    /// With which it begins; None for the present one.
+    pub(crate) tick: Option<u64>,
     /// None for this program's memory.
     pub(crate) store: Option<String>,
     pub(crate) job: String,
@@ -32,6 +35,7 @@ impl Arguments {
         let mut arguments = Self {
             copies: 0,
             ticks: 3,
+            tick: None,
             store: std::env::var("DLOCK_URL").ok(),
             job: "invoices".to_owned(),
             first_fails: false,
@@ -42,6 +46,7 @@ impl Arguments {
                 Short('h') | Long("help") => return Ok(None),
                 Long("copies") => copies = Some(value(&mut parser, "--copies")?),
                 Long("ticks") => arguments.ticks = value(&mut parser, "--ticks")?,
+                Long("tick") => arguments.tick = Some(value(&mut parser, "--tick")?),
                 Long("store") => arguments.store = Some(value(&mut parser, "--store")?),
                 Long("first-fails") => arguments.first_fails = true,
                 Long("job") => arguments.job = value(&mut parser, "--job")?,

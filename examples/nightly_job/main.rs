@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Start the last one in several terminals, and kill one of them: each tick the
-//! job is done once, whoever is left.
+//! job is done once, whoever is left. When all are gone, start one with `--tick` and a
+//! number that was printed: it comes late, and finds the job done.
 
 mod arguments;
 mod journal;
@@ -68,9 +69,9 @@ async fn work(journal: &Journal, tick: u64, copy: &str, fails: bool) -> Result<(
 }
 
 /// One copy of the service, from tick to tick.
-async fn copy(journal: Arc<Journal>, name: String, ticks: u64, fails: bool) {
+async fn copy(journal: Arc<Journal>, name: String, first: Option<u64>, ticks: u64, fails: bool) {
     // It starts late: the tick before has passed.
-    let mut tick = tick_at(now());
+    let mut tick = first.unwrap_or_else(|| tick_at(now()));
     for _ in 0..ticks {
         match nightly(&journal, tick, &name, fails).await {
             Ok(()) => println!("tick {tick}: {name} did it"),
@@ -112,9 +113,12 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     for number in 1..=arguments.copies {
         let name = format!("{}.{number}", std::process::id());
         let Arguments {
-            ticks, first_fails, ..
+            tick,
+            ticks,
+            first_fails,
+            ..
         } = arguments;
-        copies.spawn(copy(Arc::clone(&journal), name, ticks, first_fails));
+        copies.spawn(copy(Arc::clone(&journal), name, tick, ticks, first_fails));
     }
     copies.join_all().await;
     dlock::shutdown().await;

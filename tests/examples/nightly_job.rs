@@ -60,9 +60,14 @@ mod on_redis {
     use crate::support::wait::eventually;
 
     fn start(server: &RedisServer, ticks: &str) -> Program {
+        start_with(server, &["--ticks", ticks])
+    }
+
+    fn start_with(server: &RedisServer, arguments: &[&str]) -> Program {
         let mut program = command(example("nightly_job"));
         program
-            .args(["--job", "shared", "--copies", "3", "--ticks", ticks])
+            .args(["--job", "shared", "--copies", "3"])
+            .args(arguments)
             .env("DLOCK_URL", server.url());
         Program::start(program)
     }
@@ -143,5 +148,16 @@ mod on_redis {
             let value: String = server.command(&["GET", mark]).await;
             assert!(value.starts_with("d:"), "{mark}: {value}");
         }
+        let before = journal(&server).await;
+        for tick in before.keys() {
+            let late = ["--tick", &tick.to_string(), "--ticks", "1"];
+            let late = start_with(&server, &late).end().await;
+            assert!(late.status.success(), "{late:?}");
+            let printed = String::from_utf8_lossy(&late.stdout);
+            let found = format!("tick {tick}: ");
+            let found = |line: &&str| line.starts_with(&found) && line.ends_with(" found it done");
+            assert_eq!(printed.lines().filter(found).count(), 3, "{printed}");
+        }
+        assert_eq!(journal(&server).await, before, "nothing was begun again");
     }
 }
