@@ -30,7 +30,19 @@ fn main() {
         write_page(&mut code, &page);
     }
     let folder = env::var_os("OUT_DIR").expect("cargo says where");
-    fs::write(Path::new(&folder).join("snippets.rs"), code).expect("a file of our own");
+    let folder = Path::new(&folder);
+    fs::write(folder.join("snippets.rs"), code).expect("a file of our own");
+    fs::write(folder.join("cron.rs"), cron_recipe()).expect("a file of our own");
+}
+
+/// The recipe that needs a clock, for a test of its own.
+fn cron_recipe() -> String {
+    let pages = pages();
+    let recipes = pages.iter().find(|page| page.path == "docs/recipes.md");
+    let snippets = recipes.expect("the page").blocks().into_iter();
+    let mut snippets = snippets.map(|snippet| snippet.what.text);
+    let cron = snippets.find(|text| text.contains("use tokio_cron_scheduler"));
+    cron.expect("the recipe for `tokio-cron-scheduler`")
 }
 
 fn write_page(code: &mut String, page: &Page) {
