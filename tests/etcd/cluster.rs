@@ -1,6 +1,6 @@
 //! Three members, of which one fails.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::LockManager;
 use dlock_conformance::failover::{Failure, Led};
@@ -8,8 +8,8 @@ use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{config, connect};
 use crate::support::etcd::{Cluster, etcd_url};
-use crate::support::locks::{had, healed, held, is_unavailable, queued, served};
-use crate::support::wait::{HANG, within};
+use crate::support::locks::{had, healed, held, is_done, is_unavailable, queued, served};
+use crate::support::wait::{HANG, eventually, within};
 
 /// Longer than an election on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
@@ -124,6 +124,39 @@ async fn a_majority_that_is_gone() {
     assert!(guard.is_held());
     guard.release().await.expect("the release");
     assert_eq!(cluster.ports(), ports);
+}
+
+/// It begins the time of all leases anew, and so that of a mark: what was done is
+/// remembered for longer, and never for less.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_remembers_what_was_done_for_longer() {
+    const TIME: Duration = Duration::from_secs(600);
+    const PASSED: Duration = Duration::from_secs(5);
+    let cluster = Cluster::start().await;
+    let config = config(&etcd_url(&cluster.ports())).request_timeout(REQUEST_TIMEOUT);
+    let manager = within(HANG, LockManager::connect(config)).await;
+    let manager = manager.expect("a connection");
+    let guard = held(manager.lock("key").once(TIME)).await;
+    guard.release_done().await.expect("the release");
+    // When it was asked, and answered, how much of its time is left.
+    let left = async || {
+        let asked = Instant::now();
+        let mark = manager.inspect("key").await.ok()??.done?;
+        Some((asked, Instant::now(), mark.expires_in?))
+    };
+    let passed = async || left().await.filter(|(.., left)| *left <= TIME - PASSED);
+    let (_, answered, before) = eventually("some of it has passed", passed).await;
+    // Where it ends, if nothing happens: not after this.
+    let end = answered + before;
+    let leader = cluster.leader().await;
+    cluster.servers[leader].pause();
+    healed(&manager).await;
+    let longer = async || left().await.filter(|(asked, _, left)| *asked + *left > end);
+    eventually("it ends later", longer).await;
+    is_done(within(HANG, manager.lock("key").acquire()).await);
+    cluster.servers[leader].resume();
+    assert!(within(HANG, manager.forget("key")).await.expect("forget"));
+    had(&manager, "key").await;
 }
 
 /// One whose leader fails.
