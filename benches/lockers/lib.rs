@@ -13,6 +13,7 @@ mod dlock;
 mod etcd_lock;
 #[cfg(feature = "etcd")]
 mod etcd_mutex;
+mod permits;
 mod rslock;
 #[cfg(feature = "zookeeper")]
 mod zookeeper_lock;
@@ -32,6 +33,7 @@ pub use self::dlock::Dlock;
 pub use self::etcd_lock::EtcdLock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_mutex::EtcdMutex;
+pub use self::permits::Permits;
 pub use self::rslock::Rslock;
 #[cfg(feature = "zookeeper")]
 pub use self::zookeeper_lock::ZooKeeperLock;

@@ -18,6 +18,7 @@ mod counters;
 mod footprint;
 mod hand_over;
 mod pairs;
+mod permits;
 mod processes;
 mod reentry;
 mod renewals;
@@ -105,10 +106,11 @@ impl Bench {
 
 type Measure = fn(&Bench) -> Vec<Row>;
 
-const ROWS: [(&str, Measure); 11] = [
+const ROWS: [(&str, Measure); 12] = [
     ("lone", pairs::lone),
     ("64 keys", pairs::many_keys),
     ("one key", pairs::one_key),
+    ("permits", permits::beside_locks),
     ("one thread", pairs::on_one_thread),
     ("processes", processes::contended),
     ("hand-over", hand_over::between_two),
