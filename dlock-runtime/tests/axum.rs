@@ -94,7 +94,7 @@ async fn what_was_done_or_taken_out_is_not_to_be_repeated() {
     let (memory, manager) = memory().await;
     let once = || manager.lock(SECRET).once(Duration::from_secs(60));
     let done = once().run(async { Ok::<_, LockError>(()) }).await;
-    done.expect("free");
+    done.expect("free").expect("it ends well");
     let done = error_of(once().acquire()).await;
     assert!(matches!(done, LockError::Done { .. }), "{done:?}");
     assert_eq!(answer(done).await, expected(409, None, "lock_done"));
