@@ -43,7 +43,10 @@ async fn cost(bench: &Bench, keys: usize) -> f64 {
     let in_queues = async || -> usize {
         let prefix = format!("waited:{keys}:");
         let listed = holder.manager().list(&prefix).await.expect("the locks");
-        listed.iter().map(|lock| lock.waiters.unwrap_or_default()).sum()
+        listed
+            .iter()
+            .map(|lock| lock.waiters.unwrap_or_default())
+            .sum()
     };
     until("all wait", in_queues, |&waiting| waiting == keys).await;
 
