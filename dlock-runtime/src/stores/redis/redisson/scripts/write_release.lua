@@ -1,4 +1,4 @@
--- Gives a read/write lock back that was had to write, and tells all who wait.
+-- Gives a read/write lock back that was had to write, and tells all who wait, or are about to.
 --
 --   KEYS[1] lock    KEYS[2] never there, see names.rs
 --   ARGV[1] owner, with ":write"   ARGV[2] channel
@@ -15,4 +15,8 @@ else
   redis.call('HSET', lock, 'mode', 'read')
 end
 publish(ARGV[2], '1')
+-- Of the first, Redisson wakes as many threads as sleep (`LockPubSub`): one that has been told
+-- that the lock is held, and does not sleep yet, would hear nothing, and sleep for as long as
+-- this lease would have lasted. The second is there when it goes to sleep.
+publish(ARGV[2], '0')
 return 1
