@@ -278,15 +278,21 @@ impl Model {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::LazyLock;
     use std::time::SystemTime;
 
     use dlock::backend::{HolderInfo, Mode};
 
     use super::*;
 
+    /// For all of a test: a machine that stands still between two looks makes a lock neither
+    /// older nor another grant.
+    static NOW: LazyLock<(Instant, SystemTime)> =
+        LazyLock::new(|| (Instant::now(), SystemTime::now()));
+
     /// A lock with so many waiters.
     pub(crate) fn lock(key: &str, waiters: usize) -> LockInfo {
-        let asked = SystemTime::now() - Duration::from_secs(125);
+        let asked = NOW.1 - Duration::from_secs(125);
         let asked = asked.duration_since(SystemTime::UNIX_EPOCH);
         let asked = asked.expect("after 1970").as_millis();
         let owner = format!("00000000000000ff.{waiters}@web-3,4211,shop,{asked}");
@@ -295,9 +301,10 @@ pub(super) mod tests {
     }
 
     pub(crate) fn look(locks: Vec<LockInfo>) -> Look {
+        let (at, clock) = *NOW;
         Look {
-            at: Instant::now(),
-            clock: SystemTime::now(),
+            at,
+            clock,
             locks,
             others: 0,
         }
