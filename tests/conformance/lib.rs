@@ -449,6 +449,8 @@ macro_rules! __themes {
                 who_waits_is_told_at_once
                 tasks_that_wait_for_what_was_done_are_told
                 inside_another_it_is_remembered_when_that_ends
+                one_around_it_that_does_not_come_to_its_end_undoes_it
+                what_is_lost_behind_it_is_not_remembered
                 a_guard_says_that_it_is_done
                 min_hold_is_kept_by_the_mark
                 the_attribute_runs_its_body_once

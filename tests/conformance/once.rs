@@ -428,6 +428,75 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     forget(&one).await;
 }
 
+/// It is for the outer one to say that all is done.
+pub(crate) async fn one_around_it_that_does_not_come_to_its_end_undoes_it(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let inside = async |manager: &LockManager| {
+        does(once(manager), Ok::<_, ()>(())).await.expect("done");
+    };
+
+    let (tells, told) = oneshot::channel();
+    let outer = once(&one).run(async {
+        inside(&one).await;
+        tells.send(()).expect("somebody listens");
+        std::future::pending::<Result<(), ()>>().await
+    });
+    let mut outer = Box::pin(outer);
+    tokio::select! {
+        biased;
+        ended = &mut outer => panic!("it has ended: {ended:?}"),
+        told = within(HANG, told) => told.expect("it is inside"),
+    }
+    drop(outer);
+    had(&other, "key").await;
+
+    let manager = one.clone();
+    let outer = tokio::spawn(async move {
+        let panics = async {
+            inside(&manager).await;
+            panic!("the body's own")
+        };
+        once(&manager).run::<(), (), _>(panics).await
+    });
+    let panicked = within(HANG, outer).await.expect_err("the body's own");
+    assert!(panicked.is_panic());
+    had(&other, "key").await;
+
+    for is_released in [false, true] {
+        let outer = one.lock("key").run(async {
+            let guard = held(once(&one)).await;
+            inside(&one).await;
+            match is_released {
+                true => guard.release().await.expect("it is held"),
+                false => drop(guard),
+            }
+        });
+        within(HANG, outer).await.expect("the lock");
+        had(&other, "key").await;
+    }
+    nothing_left(&one).await;
+}
+
+/// Though a store may have the lease for a moment longer than its holder relies on it.
+pub(crate) async fn what_is_lost_behind_it_is_not_remembered(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let fixed = || one.lock("key").ttl(store.short_ttl()).renew(false);
+    let outer = fixed().on_lost(OnLost::Continue).run(async {
+        let done = does(once(&one), Ok::<_, ()>(())).await;
+        let lock = current().expect("inside");
+        within(HANG, lock.lost()).await;
+        done
+    });
+    let ran = within(HANG, outer).await;
+    assert!(matches!(ran, Ok(Ok(()))), "{ran:?}");
+    had(&other, "key").await;
+    nothing_left(&one).await;
+}
+
 pub(crate) async fn a_guard_says_that_it_is_done(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;

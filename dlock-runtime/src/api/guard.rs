@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::Released;
+use crate::core::once::OnceBody;
 use crate::core::section::{Section, SectionRef};
 use crate::error::{LockError, LossReason};
 use crate::key::LockKey;
@@ -23,13 +24,16 @@ use crate::token::FencingToken;
 /// [`lost`](Self::lost): nothing is cancelled.
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
+    /// In front of the section: what is not said to be done has ended undone before the lock
+    /// goes back.
+    once: Option<OnceBody>,
     section: SectionRef,
-    once: Option<Duration>,
 }
 
 impl LockGuard {
     pub(crate) fn new(section: SectionRef, once: Option<Duration>) -> Self {
-        Self { section, once }
+        let once = once.map(|lasts| OnceBody::begin(section.get(), lasts));
+        Self { once, section }
     }
 
     /// The key as written.
@@ -168,6 +172,7 @@ impl LockGuard {
     /// [`LockError::Unavailable`] if the store did not answer: the release is
     /// tried again in the background until the lease has run out.
     pub async fn release(mut self) -> Result<(), LockError> {
+        drop(self.once.take());
         let section = Arc::clone(self.section());
         if let Some(reason) = section.loss() {
             return Err(section.lost_error(reason));
@@ -205,8 +210,8 @@ impl LockGuard {
     ///
     /// Those of `release`; then the work may be done once more. [`LockError::Config`] if
     /// the request was not for `once`: the lock is given back all the same.
-    pub async fn release_done(self) -> Result<(), LockError> {
-        let Some(once) = self.once else {
+    pub async fn release_done(mut self) -> Result<(), LockError> {
+        let Some(once) = self.once.take() else {
             self.release().await?;
             return Err(LockError::config(
                 "once",
@@ -214,7 +219,7 @@ impl LockGuard {
                  `.once(time)`",
             ));
         };
-        self.section().body_ended(Some(once));
+        once.end(true);
         self.release().await
     }
 

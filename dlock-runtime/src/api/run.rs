@@ -12,6 +12,7 @@ use tracing::Span;
 
 use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
+use crate::core::once::OnceBody;
 use crate::core::scope::Scope;
 use crate::core::section::{Section, SectionRef, Teardown};
 use crate::error::{LockError, LossReason};
@@ -41,8 +42,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // A cancelled body's destructors still run inside the lock.
-            if let State::Running(running) = &*this.state {
-                running.ended(false);
+            if let State::Running(running) = this.state {
                 running.enter(|| this.body.set(None));
             }
         }
@@ -58,11 +58,12 @@ enum State {
 }
 
 struct Running {
+    /// In front of the section: dropped with it, the body has not ended well, and that is
+    /// said before the lock goes back.
+    once: Option<OnceBody>,
     section: SectionRef,
     scope: Scope,
     on_lost: OnLost,
-    /// How long a body is remembered that ended well.
-    once: Option<Duration>,
     span: Span,
     /// Wakes this task when a lock is lost. Made at the first wait.
     lost: Option<Boxed<LossReason>>,
@@ -187,11 +188,11 @@ impl Running {
     fn begin(section: SectionRef, outer: Scope, on_lost: OnLost, once: Option<Duration>) -> Self {
         let scope = outer.inside(Arc::clone(section.get()));
         Self {
+            once: once.map(|lasts| OnceBody::begin(section.get(), lasts)),
             span: section.get().span(),
             section,
             scope,
             on_lost,
-            once,
             lost: None,
         }
     }
@@ -207,9 +208,9 @@ impl Running {
     }
 
     /// The body has ended. Of one that re-entered, that counts when the outer has ended.
-    fn ended(&self, done: bool) {
-        if self.once.is_some() {
-            self.section().body_ended(self.once.filter(|_| done));
+    fn ended(&mut self, done: bool) {
+        if let Some(once) = self.once.take() {
+            once.end(done);
         }
     }
 

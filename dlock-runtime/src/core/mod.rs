@@ -3,6 +3,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod inner;
+pub(crate) mod once;
 pub(crate) mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;

@@ -175,7 +175,10 @@ impl LeaseGuard {
 
     async fn attempt(&self, followed: bool) -> Result<Released, BackendError> {
         let known_lost = self.lease.loss().is_some();
-        let done_for = self.lease.done_for();
+        let wanted = self.lease.done_for();
+        // A lease that was lost marks nothing, also where the store has it still: somebody
+        // else may have done it since, or be at it.
+        let done_for = wanted.filter(|_| !known_lost);
         self.stop_renewal().await;
         let Self { lease, leases, .. } = self;
         let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
@@ -214,7 +217,8 @@ impl LeaseGuard {
                 }
             }
         }
-        if done_for.is_some() && matches!(result, Ok(Released::NotHeld)) {
+        let is_marked = done_for.is_some() && matches!(result, Ok(Released::Released));
+        if wanted.is_some() && result.is_ok() && !is_marked {
             section.not_remembered(key);
         }
         let result = result?;
@@ -222,7 +226,7 @@ impl LeaseGuard {
         self.arrived();
         Ok(match result {
             // Its work was done in time; but who asked for a mark has none.
-            Released::NotHeld if ran_out && !known_lost && done_for.is_none() => Released::Released,
+            Released::NotHeld if ran_out && !known_lost && wanted.is_none() => Released::Released,
             told => told,
         })
     }

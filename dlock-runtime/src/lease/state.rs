@@ -238,10 +238,8 @@ impl Lease {
     }
 
     /// A body that was to run once has ended: well, and is to be remembered for so long, or
-    /// not. The last of them decides. A lease that was lost marks nothing: somebody else
-    /// may have done it since, or be at it.
+    /// not, however it has ended. The last of them decides.
     pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
-        let done_for = done_for.filter(|_| self.is_held());
         self.state.lock().back.done_for = done_for;
     }
 
