@@ -20,15 +20,15 @@ async fn a_wrong_url_is_told_what_to_write() {
         "invalid Redis URL: a host is missing; write for example redis://127.0.0.1:6379";
     const PORT: &str = "invalid Redis URL: behind the colon of host 1 comes a port, a number from \
                         1 to 65535; write for example redis://127.0.0.1:6379";
-    const DATABASE: &str = "invalid Redis URL: behind the host comes the number of a database, as \
-                            in redis://127.0.0.1/0";
+    const DATABASE: &str = "invalid Redis URL: behind the host, or in `db`, comes the number of a \
+                            database, as in redis://127.0.0.1/0";
     const SEVERAL: &str = "invalid Redis URL: it names several servers, and redis:// is for one; \
                            write redis+cluster:// for the nodes of a cluster, redis+sentinel:// \
                            for sentinels, or redis+redlock:// for servers that know nothing of \
                            each other";
     const MEMORY: &str = "`memory:` takes nothing behind the colon";
     const KNOWN: &str = "dlock knows memory:, etcd://, etcds://, redis://, rediss://, \
-                         redis+sentinel://, rediss+sentinel://, redis+redlock://, \
+                         redis+unix://, redis+sentinel://, rediss+sentinel://, redis+redlock://, \
                          rediss+redlock://, redis+cluster://, rediss+cluster://, memcached://, \
                          mysql://, postgres://, postgresql://, sqlite://, zookeeper://, \
                          zookeeper+tls://";

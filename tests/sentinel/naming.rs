@@ -67,7 +67,10 @@ async fn a_wrong_url_says_what_is_wrong() {
         ("://a,b,/mymaster", "a host is missing"),
         ("://a,b,a/mymaster", "a:26379 twice"),
         ("://a,b,a:26379/mymaster", "a:26379 twice"),
-        ("://a,b,c:port/mymaster", "host[:port]"),
+        (
+            "://a,b,c:port/mymaster",
+            "behind the colon of host 3 comes a port",
+        ),
         ("://:hunter2/x@a,b,c/mymaster", "percent-encode"),
         ("://:hunter2#x@a,b,c/mymaster", "percent-encode"),
         ("://a:1/hunter2@a,b,c/mymaster", "percent-encode"),

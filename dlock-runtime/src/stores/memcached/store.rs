@@ -131,32 +131,37 @@ impl Store for MemcachedStore {
                 "memcached has no read locks; use mode \"write\"",
             )));
         }
-        let lock = owned(request);
         let seconds = expiry::seconds(request.ttl).map_err(Failure::refused)?;
-        let (in_flight, patience) = (&mut attempt.in_flight, self.server.reach.patience);
-        let add = self.server.ask(deadline, patience, in_flight, move |c| {
-            c.add(lock, seconds).boxed()
-        });
-        match add.await {
-            Ok((Some(version), sent_at)) => Ok(granted(version, sent_at)),
-            Ok((None, sent_at)) => {
-                // What an `add` without an answer has taken is made a whole lease.
-                let ours = match attempt.in_doubt {
-                    true => Box::pin(self.extend(request, None, patience, deadline)).await?,
-                    false => None,
-                };
-                if let Some((version, sent_at)) = ours {
-                    return Ok(granted(version, sent_at));
+        let patience = self.server.reach.patience;
+        let mut asks_again = true;
+        loop {
+            let (lock, in_flight) = (owned(request), &mut attempt.in_flight);
+            let add = self.server.ask(deadline, patience, in_flight, move |c| {
+                c.add(lock, seconds).boxed()
+            });
+            let sent_at = match add.await {
+                Ok((Some(version), sent_at)) => return Ok(granted(version, sent_at)),
+                Ok((None, sent_at)) => sent_at,
+                Err(failure) => {
+                    attempt.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
+                    return Err(failure);
                 }
-                self.events.answered(sent_at);
-                match self.is_done(&request.key, deadline).await? {
-                    true => Ok(Take::Done),
-                    false => Ok(Take::Busy),
-                }
+            };
+            // What an `add` without an answer has taken is made a whole lease.
+            let ours = match attempt.in_doubt {
+                true => Box::pin(self.extend(request, None, patience, deadline)).await?,
+                false => None,
+            };
+            if let Some((version, sent_at)) = ours {
+                return Ok(granted(version, sent_at));
             }
-            Err(failure) => {
-                attempt.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
-                Err(failure)
+            self.events.answered(sent_at);
+            match self.is_done(&request.key, deadline).await? {
+                Some(true) => return Ok(Take::Done),
+                // It may have been a mark that has just ended, and nobody has the lock. Once:
+                // others may come and go.
+                None if std::mem::take(&mut asks_again) => {}
+                Some(false) | None => return Ok(Take::Busy),
             }
         }
     }
@@ -305,11 +310,11 @@ impl Store for MemcachedStore {
 
 impl MemcachedStore {
     /// Whether what stands there is no lock, but a mark: the server tells who asks for an
-    /// item only that there is one.
-    async fn is_done(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
+    /// item only that there is one. `None` if nothing stands there any more.
+    async fn is_done(&self, key: &str, deadline: Deadline) -> Result<Option<bool>, Failure> {
         let items = self.server.read(vec![names::lock(key)], deadline).await?;
         let mut values = items.into_iter().filter_map(|item| item.data);
-        Ok(values.any(|value| names::done_by(&value).is_some()))
+        Ok(values.next().map(|value| names::done_by(&value).is_some()))
     }
 
     async fn renew_one(
