@@ -1,11 +1,15 @@
 //! What was done, as it stands beside the queue of its lock.
 
+use std::time::{Duration, Instant};
+
+use dlock::LockManager;
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
-use crate::harness::{connect, lease_of};
+use crate::harness::{config, connect, lease_of};
+use crate::support::etcd::EtcdServer;
 use crate::support::locks::{free, had, held, is_unavailable, says};
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// What it was attached to goes with it, and not only when its time has passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,4 +49,79 @@ async fn what_stands_in_the_place_of_a_mark_is_named() {
     assert!(kept.contains("somebody's own"), "{kept}");
     store.server.control(&["del", &name]).await;
     had(&manager, "key").await;
+}
+
+/// For how many whole seconds a lease will still be there.
+async fn remains(server: &EtcdServer, lease: &str) -> u64 {
+    let told = server.control(&["lease", "timetolive", lease]).await;
+    let seconds = told.split_once("remaining(").and_then(|(_, told)| {
+        let (seconds, _) = told.split_once("s)")?;
+        seconds.parse().ok()
+    });
+    seconds.unwrap_or_else(|| panic!("{told}"))
+}
+
+/// The time of a mark begins with the mark, not with a grant whose answer was lost some
+/// time before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_was_granted_before_an_outage_begins_anew() {
+    const REMEMBERED: u64 = 100;
+    const OUTAGE: u64 = 4;
+    let store = EtcdStore::start_alone().await;
+    let config = config(&store.url()).request_timeout(HANG / 2);
+    let manager = LockManager::connect(config).await.expect("a connection");
+    let request = manager.lock("key").ttl(HANG * 10);
+    let guard = held(request.once(Duration::from_secs(REMEMBERED))).await;
+    let listed = async || store.server.control(&["lease", "list"]).await;
+    let before = listed().await;
+    store.proxy.swallow_replies(true);
+    let release = tokio::spawn(guard.release_done());
+    let granted = eventually("the lease is granted", async || {
+        let listed = listed().await;
+        let mut new = listed.lines().skip(1).filter(|id| !before.contains(id));
+        new.next().map(str::to_owned)
+    })
+    .await;
+    let ages = async || remains(&store.server, &granted).await;
+    until("it is some seconds old", ages, |&rest| {
+        rest <= REMEMBERED - OUTAGE
+    })
+    .await;
+    let no_mark_before = Instant::now();
+    store.proxy.swallow_replies(false);
+    let released = within(HANG, release).await.expect("no panic");
+    released.expect("the mark");
+    let mark = format!("{}//key", store.prefix);
+    assert_eq!(lease_of(&store.server, &mark).await, granted.trim());
+    let rest = Duration::from_secs(remains(&store.server, &granted).await);
+    let lasts = no_mark_before.elapsed() + rest;
+    // What is told is in whole seconds.
+    assert!(lasts >= Duration::from_secs(REMEMBERED - 2), "{lasts:?}");
+}
+
+/// A mark that comes to the server when its lease has ended is sent again with another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_came_later_than_its_lease_lasted_is_made() {
+    let store = EtcdStore::start_alone().await;
+    let config = config(&store.url()).request_timeout(HANG / 2);
+    let manager = LockManager::connect(config).await.expect("a connection");
+    let request = manager.lock("key").ttl(HANG * 10);
+    let guard = held(request.once(Duration::from_secs(1))).await;
+    let mark = format!("{}//key", store.prefix);
+    let listed = async || store.server.control(&["lease", "list"]).await;
+    let before = listed().await;
+    store.proxy.hold_back(Some(&mark));
+    let release = tokio::spawn(guard.release_done());
+    let is_sent = async || store.proxy.holds_back().then_some(());
+    eventually("the mark is on its way", is_sent).await;
+    let none_is_new = async || {
+        let listed = listed().await;
+        let mut ids = listed.lines().skip(1);
+        ids.all(|id| before.contains(id)).then_some(())
+    };
+    eventually("its lease has ended", none_is_new).await;
+    store.proxy.hold_back(None);
+    let released = within(HANG, release).await.expect("no panic");
+    released.expect("the mark");
+    free(&manager, "key").await;
 }

@@ -13,7 +13,7 @@ use etcd_client::{Client, LeaseGrantOptions, LeaseGrantResponse};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::errors::ErrorClass;
+use super::errors::{ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use crate::deadline::Deadline;
@@ -92,24 +92,38 @@ impl Leases {
         }
     }
 
-    /// One that ends by itself, with a number of the caller's.
+    /// One that ends by itself, with a number of the caller's. Its time begins now, also if
+    /// a grant before this one has left it there.
     pub(super) async fn grant_as(
         &self,
         id: i64,
         seconds: i64,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let options = LeaseGrantOptions::new().with_id(id);
-        let grant =
-            |mut client: Client| async move { client.lease_grant(seconds, Some(options)).await };
-        match self.members.ask(deadline, grant).await {
-            // What a grant before this one has left is as good.
-            Ok(_) => Ok(()),
-            Err(failed) if failed.class == ErrorClass::LeaseExists => Ok(()),
-            Err(failed) => Err(Failure {
-                applied: Applied::No,
-                ..failed.into()
-            }),
+        loop {
+            let options = LeaseGrantOptions::new().with_id(id);
+            let grant = |mut client: Client| async move {
+                client.lease_grant(seconds, Some(options)).await
+            };
+            let answer = match self.members.ask(deadline, grant).await {
+                Ok(_) => return Ok(()),
+                Err(failed) if failed.class == ErrorClass::LeaseExists => {
+                    let limit = deadline.min(self.members.patience());
+                    self.keep_alive(id, limit).await
+                }
+                Err(failed) => Err(failed),
+            };
+            match answer {
+                Ok(()) => return Ok(()),
+                // It has ended in between.
+                Err(failed) if failed.class == ErrorClass::LeaseNotFound => {}
+                Err(failed) => {
+                    return Err(Failure {
+                        applied: Applied::No,
+                        ..failed.into()
+                    });
+                }
+            }
         }
     }
 
@@ -219,18 +233,23 @@ impl Leases {
     }
 
     /// Keeps the lease alive once.
+    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), ErrorClass> {
+        let sent_at = self.members.time.now();
+        let answer = self.keep_alive(lease.id, limit).await;
+        answer.map_err(|failed| failed.class)?;
+        lease.confirm(sent_at);
+        Ok(())
+    }
+
+    /// Begins the time of a lease anew.
     ///
     /// It goes where other requests go: a leader that was replaced, and stands
     /// still, confirms leases which it does not keep any more, but it cannot
     /// answer those (etcd issue 15247).
-    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), ErrorClass> {
-        let (id, sent_at) = (lease.id, self.members.time.now());
+    async fn keep_alive(&self, id: i64, limit: Deadline) -> Result<(), Failed> {
         // The call is a stream, on which this is the first message.
         let once = |mut client: Client| async move { client.lease_keep_alive(id).await };
-        let answer = self.members.ask_one(limit, once).await;
-        answer.map_err(|failed| failed.class)?;
-        lease.confirm(sent_at);
-        Ok(())
+        self.members.ask_one(limit, once).await.map(drop)
     }
 
     /// Ends a lease and all that is attached to it. Whether it has ended, which it

@@ -10,7 +10,7 @@ use std::time::Duration;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 
 use super::batches::Write;
-use super::errors::foreign;
+use super::errors::{ErrorClass, Failed, foreign};
 use super::inspect::owner_of;
 use super::leases::seconds;
 use super::names::LockName;
@@ -18,7 +18,7 @@ use super::queue::Key;
 use super::store::EtcdStore;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Failure, Freed};
+use crate::store::{Failure, Freed, Next};
 
 impl LockName {
     /// Holds if what the lock is for has not been done.
@@ -76,7 +76,8 @@ impl EtcdStore {
             lease: Some(lease),
             txn,
         };
-        let answer = self.batches.write(write, deadline).await?.answer;
+        let written = self.batches.write(write, deadline).await;
+        let answer = written.map_err(with_another_lease)?.answer;
         let place = self.members.settings.place();
         if answer.succeeded() || lock.done_by(answer.op_responses(), &place)? == Some(owner) {
             return Ok(Freed::Released);
@@ -108,6 +109,19 @@ impl EtcdStore {
     async fn end_mark(&self, lease: i64, deadline: Deadline) {
         let revoke = |mut client: Client| async move { client.lease_revoke(lease).await };
         let _ = self.members.ask(deadline, revoke).await;
+    }
+}
+
+/// The lease may have ended while the mark was on its way: it is asked for anew.
+fn with_another_lease(failed: Failed) -> Failure {
+    let has_ended = failed.class == ErrorClass::LeaseNotFound;
+    let failure = Failure::from(failed);
+    if !has_ended {
+        return failure;
+    }
+    Failure {
+        next: Next::Pause,
+        ..failure
     }
 }
 
