@@ -190,7 +190,11 @@ fn with_options<Runs>(args: &Run, mut request: LockRequest<Runs>) -> LockRequest
 }
 
 async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
-    let done = args.once.is_some() && ended.well;
+    // Who was told to end has not come to its end, whatever it returned.
+    let done = args.once.is_some() && ended.well && !ended.given_up;
+    if args.once.is_some() && ended.well && ended.given_up {
+        say::line("as the command was told to end, it is not remembered as done");
+    }
     let released = match done {
         true => guard.release_done().await,
         false => guard.release().await,

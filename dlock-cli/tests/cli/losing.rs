@@ -172,6 +172,29 @@ async fn max_hold_ends_it() {
     nobody_watches(&command).await;
 }
 
+/// Whoever ends because it is told to has not done its work, whatever it returns.
+#[tokio::test]
+async fn what_was_told_to_end_is_not_remembered_as_done() {
+    let server = redis().await;
+    let ends = "trap 'exit 0' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let once = ["--once", "1h", "--max-hold", "1s"];
+    let mut tool = short(&server.url(), &once, ends);
+    printed(&tool, "pid ").await;
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("not remembered as done"),
+        "{}",
+        stderr(&ended)
+    );
+    let again = ran(dlock(
+        &server.url(),
+        &["run", "--once", "1h", "k", "--", "echo", "ran"],
+    ))
+    .await;
+    assert_eq!(stdout(&again), "ran\n", "{}", stderr(&again));
+}
+
 /// What ends before the deadline leaves nobody behind, also if the tool was killed.
 #[tokio::test]
 async fn a_watcher_ends_with_what_it_watches() {
