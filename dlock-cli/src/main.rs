@@ -5,6 +5,7 @@ compile_error!("`dlock` runs commands in process groups, which only Unix has");
 
 mod args;
 mod break_lock;
+mod connect;
 mod doctor;
 mod duration;
 mod exit;

@@ -1,21 +1,18 @@
 //! `dlock wait`: the turn of a lock, taken and given back.
 
-use dlock::{LockError, Patience};
+use dlock::LockError;
 
 use crate::args::{Common, Wait};
 use crate::exit::Exit;
 use crate::run::signals::Signals;
-use crate::{say, store};
+use crate::{connect, say, store};
 
 pub(crate) fn wait(args: &Wait, common: &Common) -> Result<Exit, Exit> {
     let config = store::config(common)?;
     store::block_on(async {
         let mut signals = Signals::listen()?;
-        let manager = store::connect(config).await?;
-        let patience = match args.timeout {
-            Some(timeout) => Patience::Within(timeout),
-            None => Patience::Configured,
-        };
+        let patience = connect::patience(args.timeout);
+        let (manager, patience) = connect::connect(config, patience, &mut signals).await?;
         let request = manager.lock(&args.key).template("dlock wait");
         let had = tokio::select! {
             had = request.patience(patience).acquire() => had,

@@ -22,7 +22,7 @@ use self::signals::Signals;
 use self::supervise::{Ended, Supervised};
 use crate::args::{Common, OnLost, Run};
 use crate::exit::Exit;
-use crate::{say, store};
+use crate::{connect, say, store};
 
 /// How long the command has to end, if nothing else is said and the lease is long enough; and
 /// what is too little to be chosen for somebody.
@@ -40,13 +40,13 @@ pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
     kill_after(args, asked, asked, request_timeout)?;
     store::block_on(async {
         let mut signals = Signals::listen()?;
-        let connecting = store::connect(config);
-        let manager = tokio::select! {
-            manager = connecting => manager?,
-            signal = signals.ends() => return Ok(Exit::of_signal(signal)),
+        let patience = match args.try_once {
+            true => Patience::Try,
+            false => connect::patience(args.timeout),
         };
+        let (manager, patience) = connect::connect(config, patience, &mut signals).await?;
         let time_to_end = |granted| kill_after(args, asked, granted, request_timeout);
-        let exit = under_lock(args, &manager, time_to_end, &mut signals).await;
+        let exit = under_lock(args, &manager, patience, time_to_end, &mut signals).await;
         store::close(&manager).await;
         Ok(exit)
     })
@@ -118,11 +118,12 @@ fn tell_if_short(args: &Run, time: Duration, granted: Duration) {
 async fn under_lock(
     args: &Run,
     manager: &LockManager,
+    patience: Patience,
     time_to_end: impl Fn(Duration) -> Result<Duration, Exit>,
     signals: &mut Signals,
 ) -> Exit {
     let had = tokio::select! {
-        had = acquire(args, manager) => had,
+        had = acquire(args, manager, patience) => had,
         // The place in the queue goes back.
         signal = signals.ends() => return Exit::of_signal(signal),
     };
@@ -156,8 +157,13 @@ async fn under_lock(
     give_back(args, guard, &ended).await
 }
 
-async fn acquire(args: &Run, manager: &LockManager) -> Result<LockGuard, LockError> {
+async fn acquire(
+    args: &Run,
+    manager: &LockManager,
+    patience: Patience,
+) -> Result<LockGuard, LockError> {
     let request = manager.lock(args.keys.clone()).template("dlock run");
+    let request = request.patience(patience);
     match args.once {
         Some(once) => with_options(args, request.once(once)).acquire().await,
         None => with_options(args, request).acquire().await,
@@ -165,12 +171,6 @@ async fn acquire(args: &Run, manager: &LockManager) -> Result<LockGuard, LockErr
 }
 
 fn with_options<Runs>(args: &Run, mut request: LockRequest<Runs>) -> LockRequest<Runs> {
-    if args.try_once {
-        request = request.patience(Patience::Try);
-    }
-    if let Some(timeout) = args.timeout {
-        request = request.patience(Patience::Within(timeout));
-    }
     if args.read {
         request = request.read();
     }

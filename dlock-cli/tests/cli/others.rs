@@ -2,14 +2,16 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+
+use tokio::net::TcpListener;
 
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
 use crate::screen::Screen;
 use crate::support::process::Process;
 use crate::support::program::Program;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, until, within};
 use crate::{code, dlock, printed, ran, redis, stderr, stdout};
 
 fn held(url: &str, key: &str, options: &[&str]) -> Program {
@@ -130,7 +132,7 @@ async fn who_waits_is_told_when_it_is_free() {
     assert_eq!(code(&ran(dlock(&url, &["wait", "k"])).await), 0);
     let mut holder = held(&url, "k", &[]);
     printed(&holder, "pid ").await;
-    let late = ran(dlock(&url, &["wait", "-w", "100ms", "k"])).await;
+    let late = ran(dlock(&url, &["wait", "-w", "1s", "k"])).await;
     assert_eq!(code(&late), 75, "{}", stderr(&late));
     let mut waiter = Program::start(dlock(&url, &["wait", "k"]));
     let pid = waiter.process.id().to_string();
@@ -152,6 +154,46 @@ async fn who_waits_is_told_when_it_is_free() {
         code(&ran(dlock(&url, &["run", "-n", "k", "--", "true"])).await),
         0
     );
+}
+
+/// The tool, with a store that takes connections and says nothing.
+async fn with_silent_store(arguments: &[&str]) -> (TcpListener, Command) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let mut tool = dlock(&format!("redis://{address}"), arguments);
+    tool.env("DLOCK_REQUEST_TIMEOUT", "1m");
+    tool.env("DLOCK_TTL", "10m");
+    (silent, tool)
+}
+
+/// All of `-w` is over before there is a connection.
+#[tokio::test]
+async fn a_silent_store_takes_no_longer_than_is_waited() {
+    for arguments in [
+        &["run", "-w", "1s", "k", "--", "true"][..],
+        &["wait", "-w", "1s", "k"],
+    ] {
+        let (_silent, tool) = with_silent_store(arguments).await;
+        let ended = ran(tool).await;
+        let told = stderr(&ended);
+        assert_eq!(code(&ended), 69, "{told}");
+        assert!(told.contains("within 1s"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+/// Who has no connection yet hears what it is sent.
+#[tokio::test]
+async fn a_signal_ends_who_connects() {
+    for arguments in [&["run", "k", "--", "true"][..], &["wait", "k"]] {
+        let (silent, tool) = with_silent_store(arguments).await;
+        let mut tool = Program::start(tool);
+        let connected = within(HANG, silent.accept()).await;
+        let _connection = connected.expect("a connection");
+        tool.process.terminate();
+        let ended = tool.end().await;
+        assert_eq!(code(&ended), 143, "{arguments:?}: {}", stderr(&ended));
+    }
 }
 
 #[tokio::test]

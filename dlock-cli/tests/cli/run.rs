@@ -135,7 +135,7 @@ async fn one_at_a_time_or_as_many_as_allowed() {
     }
     for (options, key, expected) in [
         (&["-n"][..], "write", 75),
-        (&["-w", "100ms"], "write", 75),
+        (&["-w", "1s"], "write", 75),
         (&["-n", "-E", "9"], "write", 9),
         (&["-n", "--skip-ok"], "write", 0),
         (&["-n"], "read", 75),
