@@ -81,15 +81,16 @@ fn value_of(server: &MemcachedServer, key: &str) -> String {
     answer[1].clone()
 }
 
-/// Fills the server with values of this size, which is that of a lock's, as the space is
-/// shared with those. It throws out what nobody has looked at for longest.
+/// Fills the server with items whose names are as long as a lock's and whose values are of
+/// this size, which is that of a lock's, as the space is shared with those. It throws out what nobody has looked at for longest.
 fn fill_until(server: &MemcachedServer, size: usize, enough: impl Fn() -> bool) {
     let mut number = 0;
+    let name = lock_name("key").len();
     while !enough() {
         let mut sets = String::new();
         for _ in 0..5_000 {
             number += 1;
-            sets += &format!("set fill:{number:08} 0 0 {size} noreply\r\n{number:0size$}\r\n");
+            sets += &format!("set {number:0name$} 0 0 {size} noreply\r\n{number:0size$}\r\n");
         }
         assert_eq!(server.talk(sets.as_bytes()), b"");
         assert!(number < 1_000_000, "nothing is thrown out");
@@ -126,7 +127,8 @@ async fn a_renewal_without_memory_touches_nobody_elses_lock() {
     let value = value_of(&server, "key");
     let size = value.len();
     fill_until(&server, size, || {
-        let probe = store(&format!("add fill:probe 0 0 {size}\r\n{value}"));
+        let probe = "p".repeat(lock_name("key").len());
+        let probe = store(&format!("add {probe} 0 0 {size}\r\n{value}"));
         probe[0].starts_with("SERVER_ERROR")
     });
     let name = lock_name("key");

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use dlock::LockManager;
 
+use dlock::backend::zookeeper_client::{Acls, CreateMode};
+
 use crate::harness::{Scene, config, connect};
 use crate::support::locks::{self, had, held, is_taken_out, served, shown};
-use crate::support::wait::{HANG, within};
+use crate::support::proxy::Proxy;
+use crate::support::wait::{HANG, until, within};
+use crate::support::zookeeper::{Setup, nodes};
 
 /// Taken out by its place: the owner.
 async fn first_waiter(manager: &LockManager) -> String {
@@ -62,5 +66,42 @@ async fn one_that_does_not_come_loses_its_place() {
     proxy.stall(false);
     scene.has_nodes("key", 2).await;
     guard.release().await.expect("held");
+    served(waiting).await.release().await.expect("held");
+}
+
+/// Another operator has told it first, and left before it came. So it knows nothing, and has
+/// the lock when the time is over after which its place is taken without it.
+#[tokio::test]
+async fn one_that_was_let_in_meanwhile_keeps_its_lock() {
+    let server = Setup::default().start().await;
+    let client = server.client().await;
+    let url = |port: u16| format!("zookeeper://127.0.0.1:{port}/dlock?session_timeout=30s");
+    let manager = async |port: u16, timeout: Duration| {
+        locks::connect(config(&url(port)).request_timeout(timeout)).await
+    };
+    let proxy = Proxy::to(server.port());
+    let operator = manager(server.port(), Duration::from_secs(10)).await;
+    let other = manager(proxy.port(), HANG).await;
+    let guard = held(operator.lock("key")).await;
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let there = async || nodes(&client, "/dlock/key").await;
+    until("it waits", there, |nodes| nodes.len() == 2).await;
+    proxy.stall(true);
+    let owner = first_waiter(&operator).await;
+    let (request, _) = owner.split_once("-lock-").expect("a node's name");
+    let word = format!("/dlock/key/~out-{request}-");
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    client.create(&word, b"", &options).await.expect("a node");
+
+    let before = server.transactions();
+    let breaking = tokio::spawn(async move { operator.break_waiter("key", &owner).await });
+    let asked = async || server.transactions();
+    until("it is told already", asked, |&asked| asked > before).await;
+    client.delete(&word, None).await.expect("our own node");
+    guard.release().await.expect("held");
+    let out = within(HANG, breaking).await.expect("no panic");
+    assert!(out.expect("an answer").is_none(), "it waits no more");
+    assert_eq!(nodes(&client, "/dlock/key").await.len(), 1, "it has it");
+    proxy.stall(false);
     served(waiting).await.release().await.expect("held");
 }

@@ -160,27 +160,39 @@ impl Ensemble {
         }
         // Whatever fails from here on, it is told.
         let left = self.see_out(&path, word, deadline).await;
-        left.map_err(|failure| Failure {
+        let left = left.map_err(|failure| Failure {
             applied: Applied::Answered,
             ..failure
-        })
+        })?;
+        left.ok_or_else(somebody_has_gone)
     }
 
     /// Waits until one who was told has given its place back, and takes it from one that does
-    /// not come.
+    /// not come. `None` if what tells it has gone meanwhile.
     async fn see_out(
         &self,
         path: &str,
         word: &mut Word,
         deadline: Deadline,
-    ) -> Result<Freed, Failure> {
+    ) -> Result<Option<Freed>, Failure> {
         let (time, session) = (&self.context.time, Arc::clone(&word.session));
         let limit = deadline.min(time.after(self.context.patience()));
         let _ = time.bound(limit, leaves(&session, path, deadline)).await;
-        let deleted = session.ask(path, deadline, |client| client.delete(path, None));
-        deleted.await?;
+        // Only as long as its node says so is it sure that the waiter has not been let in since:
+        // another operator's may have stood there, and be gone. So it is with a request that is
+        // late.
+        let deleted = session.transact(path, deadline, |steps| {
+            steps.add_check_version(&word.path, -1)?;
+            steps.add_delete(path, None)
+        });
+        match deleted.await? {
+            // Or it has left by itself.
+            Ok(_) | Err((1, Error::NoNode)) => {}
+            Err((_, Error::NoNode)) => return Ok(None),
+            Err((_, error)) => return Err(session.refused(path, error)),
+        }
         word.remove(deadline).await?;
-        Ok(Freed::Released)
+        Ok(Some(Freed::Released))
     }
 
     /// While those are there behind whom it waits: it is no holder.
