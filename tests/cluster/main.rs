@@ -78,6 +78,14 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
         ShownTokens::OfNone
     }
 
+    fn has_permits(&self) -> bool {
+        !QUORUM
+    }
+
+    fn remembers(&self) -> bool {
+        !QUORUM
+    }
+
     fn proxies(&self) -> &[Proxy] {
         &self.cluster().proxies
     }

@@ -156,6 +156,18 @@ pub trait Store {
         true
     }
 
+    /// Whether it has permits. One that has them and does not
+    /// [claim](dlock::backend::Capabilities::permits) them would pass all tests of theirs.
+    fn has_permits(&self) -> bool {
+        true
+    }
+
+    /// Whether it remembers what was done; the same of
+    /// [`once`](dlock::backend::Capabilities::once).
+    fn remembers(&self) -> bool {
+        true
+    }
+
     /// Whether what it shows of a lock says how many wait for it. A store that has no queue
     /// does not know, and must not say that there are none.
     fn counts_waiters(&self) -> bool {
@@ -416,6 +428,7 @@ macro_rules! __themes {
                 readers_and_writers_are_let_in_as_they_came
             }
             start permits {
+                permits_and_once_are_claimed_where_they_are_had
                 permits_are_refused_where_they_cannot_be_kept
                 all_permits_are_in_use_and_no_more
                 readers_take_permits_and_writers_all_of_them

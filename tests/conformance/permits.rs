@@ -49,6 +49,14 @@ fn permits(manager: &LockManager, most: u32) -> LockRequest {
     manager.lock("key").permits(most)
 }
 
+/// What a store does not claim is not asked of it: so it is known here what it has to claim.
+pub(crate) async fn permits_and_once_are_claimed_where_they_are_had(store: &mut dyn Store) {
+    let manager = process(store).await;
+    let claimed = manager.capabilities();
+    assert_eq!(claimed.permits, store.has_permits(), "permits");
+    assert_eq!(claimed.once, store.remembers(), "once");
+}
+
 pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dyn Store) {
     let manager = process(store).await;
     let capabilities = manager.capabilities();

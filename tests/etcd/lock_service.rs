@@ -56,6 +56,14 @@ impl Store for LockService {
         false
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        false
+    }
+
     fn proxies(&self) -> &[Proxy] {
         self.0.proxies()
     }

@@ -75,6 +75,10 @@ impl Store for MemcachedStore {
         ShownTokens::OfNone
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
     fn counts_waiters(&self) -> bool {
         false
     }

@@ -48,6 +48,14 @@ impl<R: Recipe> Store for InCluster<R> {
         false
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        false
+    }
+
     fn proxies(&self) -> &[Proxy] {
         &self.cluster().proxies
     }

@@ -70,6 +70,14 @@ impl<R: Recipe> Store for RedissonStore<R> {
         false
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        false
+    }
+
     fn proxies(&self) -> &[Proxy] {
         std::slice::from_ref(&self.proxy)
     }

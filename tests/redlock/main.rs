@@ -51,6 +51,14 @@ impl Store for RedlockStore {
         ShownTokens::OfNone
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        false
+    }
+
     fn proxies(&self) -> &[Proxy] {
         &self.proxies
     }

@@ -61,6 +61,14 @@ impl Store for OwnStore {
         false
     }
 
+    fn has_permits(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        false
+    }
+
     /// Paused in the middle of a change, it keeps the file to itself.
     async fn is_stuck(&self) -> bool {
         let deadline = Deadline::after(Duration::from_millis(300));
