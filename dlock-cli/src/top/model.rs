@@ -376,8 +376,10 @@ pub(super) mod tests {
         second.locks.push(lock("c", 7));
         model.looked(second);
         model.looked(later(2));
-        assert_eq!(shown(&model), ["c", "a"], "nothing was measured of b");
+        assert_eq!(shown(&model), ["c", "a", "b"]);
         assert_eq!(model.keys.rows()[0].mode, "free");
+        // Nothing was measured of it, and it was held.
+        assert_eq!(model.keys.rows()[2].mode, "free");
         model.looked(later(100));
         assert_eq!(shown(&model), ["a"]);
         assert_eq!(model.chosen_key(), Some("a"));

@@ -131,7 +131,8 @@ fn key_row(
         holder: lock.map_or_else(show::nothing, show::holder),
         age,
         left: lock.and_then(show::left),
-        waiters: lock.map_or(Some(0), |lock| lock.waiters),
+        // Nobody waits for what is free.
+        waiters: lock.map_or(seen.knows_waiters.then_some(0), |lock| lock.waiters),
         grants: grants.map(Figure::counted).or(seen.grants),
         wait: time(|counted| counted.wait).or(seen.wait),
         hold: time(|counted| counted.hold).or(seen.hold),
@@ -204,6 +205,49 @@ impl Row for TemplateRow {
             Sort::Wait => other.wait.mean.cmp(&one.wait.mean),
             Sort::Hold => other.hold.mean.cmp(&one.hold.mean),
             Sort::Lost => other.lost.cmp(&one.lost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use dlock::backend::{HolderInfo, Mode};
+
+    use super::*;
+
+    /// Nobody tells how many wait for what is free, if nobody told while it was held.
+    #[test]
+    fn waiters_of_a_free_key_are_as_unknown_as_before() {
+        for (knows, waiters) in [(true, Some(0)), (false, None)] {
+            let mut samples = Samples::default();
+            let begun = std::time::Instant::now();
+            let look = |second: u32, locks| Look {
+                at: begun + Duration::from_secs(second.into()),
+                clock: SystemTime::UNIX_EPOCH + Duration::from_secs((1000 + second).into()),
+                locks,
+                others: 0,
+            };
+            let holder = HolderInfo::new("somebody".to_owned(), None);
+            let mut held = LockInfo::new("k".to_owned(), Mode::Write, vec![holder], 3);
+            if !knows {
+                held.waiters = None;
+            }
+            let looks = [
+                look(0, Vec::new()),
+                look(1, vec![held]),
+                look(2, Vec::new()),
+            ];
+            for look in &looks {
+                samples.add(look);
+            }
+            let services = Services::new(std::iter::empty());
+            let rows = of_keys(&looks[2], &samples, &services);
+            let [row] = &rows[..] else {
+                panic!("{rows:?}");
+            };
+            assert_eq!((&*row.mode, row.waiters), ("free", waiters));
         }
     }
 }

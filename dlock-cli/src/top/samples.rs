@@ -23,23 +23,55 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Whether a key that is not in it was free.
-    fn tells_of(&self, key: &str) -> bool {
-        self.others == 0 || self.locks.last().is_some_and(|last| key < &*last.key)
+    /// Which keys were looked at, held or free.
+    fn covers(&self) -> Covered {
+        match self.others {
+            0 => Covered::All,
+            _ => Covered::UpTo(self.locks.last().map(|last| last.key.clone())),
+        }
     }
+}
+
+/// What a look tells of: a key that is not in it was free.
+#[derive(Debug)]
+enum Covered {
+    All,
+    /// Those up to this key; of none, nothing.
+    UpTo(Option<String>),
+}
+
+impl Covered {
+    fn has(&self, key: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::UpTo(last) => last.as_deref().is_some_and(|last| key <= last),
+        }
+    }
+}
+
+/// The look before.
+#[derive(Debug)]
+struct Before {
+    clock: SystemTime,
+    covered: Covered,
 }
 
 /// The keys that were held within the last [`WINDOW`], and what was seen of them.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     began: Option<Instant>,
-    /// When the last look was, by the clock.
-    last: Option<SystemTime>,
+    last: Option<Before>,
     keys: BTreeMap<String, History>,
 }
 
 #[derive(Debug, Default)]
 struct History {
+    /// When the first look at it was, if it was not among the first by key before.
+    began: Option<Instant>,
+    /// When it was last seen held.
+    held: Option<Instant>,
+    /// Whether the store says how many wait.
+    knows_waiters: bool,
     holders: HashMap<String, Holding>,
     grants: VecDeque<Instant>,
     waits: VecDeque<(Instant, Duration)>,
@@ -63,25 +95,39 @@ pub(super) struct Sampled {
     pub(super) wait: Option<Figure<Duration>>,
     /// Of those that have ended, on the average.
     pub(super) hold: Option<Figure<Duration>>,
+    /// The store says how many wait.
+    pub(super) knows_waiters: bool,
 }
 
 impl Samples {
     /// Compares with the look before.
     pub(super) fn add(&mut self, look: &Look) {
-        let last = self.last.replace(look.clock);
+        let covered = look.covers();
         let began = *self.began.get_or_insert(look.at);
         let mut before = std::mem::take(&mut self.keys);
+        let last = self.last.take();
         for lock in &look.locks {
-            let mut history = before.remove(&lock.key).unwrap_or_default();
+            // Of one that has come among the first, nobody knows how it was before.
+            let last = last.as_ref().filter(|last| last.covered.has(&lock.key));
+            let last = last.map(|last| last.clock);
+            let mut history = before.remove(&lock.key).unwrap_or_else(|| History {
+                began: last.is_none().then_some(look.at),
+                ..History::default()
+            });
             history.see(lock, look, last);
             self.keys.insert(lock.key.clone(), history);
         }
         // Nobody knows what has become of one that is not among the first any more.
-        before.retain(|key, _| look.tells_of(key));
+        before.retain(|key, _| covered.has(key));
         for (key, mut history) in before {
+            let last = last.as_ref().map(|last| last.clock);
             history.end_all_but(&[], look.at, between(last, look.clock));
             self.keys.insert(key, history);
         }
+        self.last = Some(Before {
+            clock: look.clock,
+            covered,
+        });
         let earliest = look.at.checked_sub(WINDOW).unwrap_or(began);
         self.keys.retain(|_, history| {
             history.drop_before(earliest);
@@ -94,8 +140,9 @@ impl Samples {
         let Some(history) = self.keys.get(key) else {
             return Sampled::default();
         };
-        let watched = self
+        let watched = history
             .began
+            .or(self.began)
             .map(|began| now.duration_since(began).min(WINDOW));
         let watched = watched.filter(|watched| !watched.is_zero());
         let rate = |watched: Duration| count(history.grants.len()) / watched.as_secs_f64();
@@ -103,6 +150,7 @@ impl Samples {
             grants: watched.map(rate).map(Figure::sample),
             wait: mean(&history.waits).map(Figure::sample),
             hold: mean(&history.holds).map(Figure::sample),
+            knows_waiters: history.knows_waiters,
         }
     }
 
@@ -121,7 +169,10 @@ impl Samples {
 }
 
 impl History {
+    /// `last` is when the look before was, if that told of this key.
     fn see(&mut self, lock: &LockInfo, look: &Look, last: Option<SystemTime>) {
+        self.held = (!lock.holders.is_empty()).then_some(look.at).or(self.held);
+        self.knows_waiters = lock.waiters.is_some();
         let is_new = |holder: &&HolderInfo| !self.holders.contains_key(&holder.owner);
         let new: Vec<_> = lock.holders.iter().filter(is_new).collect();
         // A lock that goes from one to the next ends for the one when it begins for the other.
@@ -161,6 +212,7 @@ impl History {
     }
 
     fn drop_before(&mut self, earliest: Instant) {
+        self.held = self.held.filter(|at| *at >= earliest);
         self.grants.retain(|at| *at >= earliest);
         self.waits.retain(|(at, _)| *at >= earliest);
         self.holds.retain(|(at, _)| *at >= earliest);
@@ -168,6 +220,7 @@ impl History {
 
     fn is_empty(&self) -> bool {
         self.holders.is_empty()
+            && self.held.is_none()
             && self.grants.is_empty()
             && self.waits.is_empty()
             && self.holds.is_empty()
@@ -241,7 +294,8 @@ mod tests {
     fn one_look_tells_of_no_grant() {
         let mut looks = Looks::new();
         looks.at(10, vec![held("k", 1, 0)]);
-        assert_eq!(looks.of("k", 10), Sampled::default());
+        assert_eq!(looks.of("k", 10).grants, None);
+        assert_eq!(looks.of("k", 10).wait, None);
         looks.at(12, vec![held("k", 1, 0)]);
         assert_eq!(looks.of("k", 12).grants, Some(Figure::sample(0.0)));
         assert_eq!(looks.of("k", 12).hold, None);
@@ -271,6 +325,28 @@ mod tests {
         looks.at_the_first(4, vec![held("a", 3, 1), held("b", 4, 3)], 2);
         assert_eq!(looks.of("c", 4), Sampled::default());
         assert_eq!(looks.1.keys().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    /// It was held all along, and nobody has looked.
+    #[test]
+    fn what_comes_among_the_first_is_no_grant() {
+        let mut looks = Looks::new();
+        looks.at_the_first(0, vec![held("a", 1, 0), held("b", 2, 0)], 1);
+        looks.at_the_first(30, vec![held("b", 2, 0), held("c", 3, 0)], 0);
+        assert_eq!(
+            (looks.of("c", 30).grants, looks.of("c", 30).wait),
+            (None, None)
+        );
+        looks.at(32, vec![held("c", 3, 0)]);
+        let seen = looks.of("c", 32);
+        assert_eq!(seen.grants, Some(Figure::sample(0.0)));
+        assert_eq!((seen.wait, seen.hold), (None, None));
+        // From when it was looked at on: a grant within four seconds.
+        looks.at(34, vec![held("c", 4, 33)]);
+        assert_eq!(looks.of("c", 34).grants, Some(Figure::sample(0.25)));
+        // A new one where all was seen.
+        looks.at(36, vec![held("c", 4, 33), held("d", 5, 35)]);
+        assert_ne!(looks.of("d", 36).grants, Some(Figure::sample(0.0)));
     }
 
     #[test]
