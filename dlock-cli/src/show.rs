@@ -65,10 +65,14 @@ pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
         return text;
     }
     let queued = || locks.iter().flat_map(of_waiters);
-    let queue = match queued().next() {
+    let mut queue = match queued().next() {
         Some(_) => format!("\n{}", table(queued(), &WAITER)),
         None => String::new(),
     };
+    match locks.iter().map(more).sum() {
+        0 => {}
+        more => queue.push_str(&format!("… {more} more\n")),
+    }
     let stored_as = locks.iter().flat_map(|lock| &lock.stored_as);
     let places: String = stored_as
         .map(|place| format!("  {}\n", printable(place)))
@@ -121,6 +125,14 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
             printable(&holder.owner),
         ]
     })
+}
+
+/// How many wait behind those of the queue that the store gives. A list has no queues.
+fn more(lock: &LockInfo) -> usize {
+    match lock.queue.len() {
+        0 => 0,
+        given => lock.waiters.unwrap_or(0).saturating_sub(given),
+    }
 }
 
 /// A line for each who waits, in the order of the queue.
@@ -327,4 +339,26 @@ fn table<const N: usize>(rows: impl Iterator<Item = Vec<String>>, head: &[&str; 
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_behind_those_shown_is_counted() {
+        let holder = HolderInfo::new("holder".to_owned(), None);
+        let mut lock = LockInfo::new("k".to_owned(), Mode::Write, vec![holder], 1003);
+        lock.queue = vec![WaiterInfo::new("first".to_owned(), Mode::Write)];
+        let shown = text(&[lock.clone()], Form::Wide);
+        assert!(shown.contains("\n… 1002 more\n"), "{shown}");
+        lock.waiters = Some(1);
+        let shown = text(&[lock.clone()], Form::Wide);
+        assert!(!shown.contains("more"), "{shown}");
+        // A list has no queues.
+        lock.waiters = Some(7);
+        lock.queue.clear();
+        let shown = text(&[lock], Form::Wide);
+        assert!(!shown.contains("more"), "{shown}");
+    }
 }
