@@ -223,3 +223,27 @@ async fn a_user_of_postgres_without_rights() {
     assert_eq!(code(&output), 77, "{said}");
     assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
 }
+
+/// Its password is right.
+#[tokio::test]
+async fn a_user_of_mysql_without_rights() {
+    let server = Server::<MariaDb>::shared().await;
+    let database = server.database().await;
+    let user = format!("u_{}", fastrand::u32(..));
+    server
+        .run(
+            &database,
+            &format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'hunter2'"),
+        )
+        .await;
+    let url = format!(
+        "mysql://{user}:hunter2@127.0.0.1:{}/{database}",
+        server.port()
+    );
+    let output = doctor(&url).await;
+    let said = stdout(&output) + &stderr(&output);
+    assert_eq!(code(&output), 77, "{said}");
+    assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
+    assert!(said.contains("GRANT"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}

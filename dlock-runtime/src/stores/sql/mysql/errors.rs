@@ -13,6 +13,10 @@ const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELE
                       each of dlock_lock, dlock_reader, dlock_queue, dlock_process and \
                       dlock_meta; to make them it needs CREATE";
 
+const NO_DATABASE: &str = "it may not use the database in the URL: check its name, or grant it what \
+                           it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …, and CREATE to \
+                           make the tables";
+
 static TABLES: LazyLock<String> = LazyLock::new(|| {
     format!(
         "its tables are missing: add `?create_tables=true` to the URL, or run: {}",
@@ -45,9 +49,9 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         1146 => Meaning::config(&TABLES),
         1054 | 1060 | 1136 | 1364 | 1366 | 1406 => Meaning::config(&UPGRADE),
         1142 | 1143 | 1370 => Meaning::denied(GRANTS),
-        1044 | 1045 | 1698 => {
-            Meaning::config("check the user and password in the URL, and its rights")
-        }
+        // The password was right.
+        1044 => Meaning::denied(NO_DATABASE),
+        1045 | 1698 => Meaning::config("check the user and password in the URL, and its rights"),
         1046 => Meaning::config("the URL names no database; write mysql://…/database"),
         1049 => Meaning::config("the URL names a database that it does not have"),
         1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),
