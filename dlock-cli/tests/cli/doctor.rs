@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
+use crate::support::cluster::Cluster;
 use crate::support::machine::Machine;
 use crate::support::nodes::Nodes;
 use crate::support::redis::{RedisServer, Setup};
@@ -246,4 +247,35 @@ async fn a_user_of_mysql_without_rights() {
     assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
     assert!(said.contains("GRANT"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+/// Named whether its place is in the URL or not, and the others are looked at all the same.
+#[tokio::test]
+async fn a_master_of_a_cluster_that_is_not_there() {
+    for killed in [true, false] {
+        let mut cluster = Cluster::of_masters(3).await;
+        let url = format!("redis+cluster://127.0.0.1:{}", cluster.masters()[0].port());
+        // The locks of these tests are in the slots of others.
+        let victim = &mut cluster.servers[1];
+        match killed {
+            true => victim.kill(),
+            false => victim.pause(),
+        }
+        let address = format!("127.0.0.1:{}", victim.port());
+        let mut tool = dlock(&url, &["doctor"]);
+        tool.env("DLOCK_REQUEST_TIMEOUT", "4s");
+        let output = ran(tool).await;
+        let said = stdout(&output) + &stderr(&output);
+        let warned = told(&output, "warn");
+        let of_it = warned.iter().find(|(check, message)| {
+            check == "server" && message.contains(&address) && message.contains("check")
+        });
+        assert!(of_it.is_some(), "killed: {killed}: {said}");
+        let versions = checks(&output, "ok");
+        let versions = versions.iter().filter(|check| *check == "version");
+        assert_eq!(versions.count(), 2, "killed: {killed}: {said}");
+        if !killed {
+            cluster.servers[1].resume();
+        }
+    }
 }

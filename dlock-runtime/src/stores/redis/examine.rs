@@ -7,15 +7,21 @@ use redis::{Cmd, InfoDict};
 
 use super::commands;
 use super::connection::Connection;
+use super::connector::Connector;
 use super::durability;
+use super::errors::Endpoint;
+use super::locate::Locator;
 use super::names::tag_of;
 use super::servers::{RedisStore, Route};
 use crate::backend::{Finding, Level};
 use crate::deadline::Deadline;
+use crate::store::{Applied, Cause, Failure};
 
 impl RedisStore {
-    /// Of every server that has locks. One that cannot be reached has nothing to say.
+    /// Of every server that has locks. That one does not answer is found, too, while there
+    /// is time to tell.
     pub(super) async fn look_at_servers(&self, deadline: Deadline) -> Vec<Finding> {
+        let deadline = deadline.within(deadline.remaining() * 3 / 4);
         let tags = match &self.route {
             Route::One(..) => vec![""],
             Route::BySlot(topology) => {
@@ -27,9 +33,33 @@ impl RedisStore {
             .into_iter()
             .map(async |tag| match self.connection(tag, deadline).await {
                 Ok(server) => self.look_at_server(&server, tag, deadline).await,
-                Err(_) => Vec::new(),
+                Err(failure) => vec![self.not_reached(tag, failure)],
             });
         join_all(looks).await.concat()
+    }
+
+    /// What it is called, and what to do.
+    fn not_reached(&self, tag: &str, failure: Failure) -> Finding {
+        let why = match failure.cause {
+            Cause::Error(error) | Cause::NotReached(error) => error.to_string(),
+            Cause::Silence => self.endpoint_of(tag).silent_at_first().to_string(),
+        };
+        Finding::new(Level::Warn, "server", why)
+    }
+
+    /// Where the locks of this tag are, as far as it is known.
+    fn endpoint_of(&self, tag: &str) -> Endpoint {
+        let Connector {
+            settings, endpoint, ..
+        } = &*self.connector;
+        let owner = match &self.route {
+            Route::One(..) => None,
+            Route::BySlot(topology) => topology.map.owner(self.space().slot(tag)),
+        };
+        match owner {
+            Some(owner) => Locator::Node((*owner).clone()).endpoint(settings),
+            None => endpoint.clone(),
+        }
     }
 
     async fn look_at_server(
@@ -41,7 +71,13 @@ impl RedisStore {
         let ask = async |command: Cmd| self.ask_over(server, tag, command, deadline).await.ok();
         let place = server.endpoint();
         let mut found = Vec::new();
-        let info = ask(commands::identity()).await;
+        let info = self.ask_over(server, tag, commands::identity(), deadline);
+        let info = match info.await {
+            Err(failure) if failure.applied != Applied::Answered => {
+                return vec![self.not_reached(tag, failure)];
+            }
+            info => info.ok(),
+        };
         let info = info.and_then(|info| redis::from_redis_value::<InfoDict>(info).ok());
         if let Some(version) = info.and_then(|info| info.get::<String>("redis_version")) {
             let version = format!("{place}: version {version}");

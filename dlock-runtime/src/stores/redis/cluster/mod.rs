@@ -23,8 +23,8 @@ use super::locate::Locator;
 use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use crate::backend::{
-    self, Backend, BackendError, Capabilities, Grant, HolderInfo, Listed, LockInfo, Released,
-    Renewed, Request, WaiterInfo,
+    self, Backend, BackendError, Capabilities, Finding, Grant, HolderInfo, Listed, LockInfo,
+    Released, Renewed, Request, WaiterInfo,
 };
 use crate::engine::Engine;
 use crate::quorum::{Quorum, Voters};
@@ -181,6 +181,10 @@ impl Backend for Cluster {
 
     async fn stop(&self) {
         self.backend().stop().await;
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.backend().examine().await
     }
 
     async fn settle(&self) {
