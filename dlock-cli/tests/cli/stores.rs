@@ -226,6 +226,9 @@ const REDIS: Can = Can {
     ..ALL
 };
 
+/// A database as the tests start it waits for no disk.
+const UNSYNCED: Can = REDIS;
+
 const QUORUM: Can = Can {
     permits: false,
     once: false,
@@ -296,7 +299,7 @@ async fn postgres_serves() {
     let server = Server::<PostgreSql>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    serves(&format!("{url}?create_tables=true"), ALL).await;
+    serves(&format!("{url}?create_tables=true"), UNSYNCED).await;
 }
 
 #[tokio::test]
@@ -304,7 +307,7 @@ async fn mysql_serves() {
     let server = Server::<MariaDb>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    serves(&format!("{url}?create_tables=true"), ALL).await;
+    serves(&format!("{url}?create_tables=true"), UNSYNCED).await;
 }
 
 #[cfg(feature = "etcd")]
