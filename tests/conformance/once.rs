@@ -616,7 +616,8 @@ pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store)
         seen.and_then(|lock| lock.done)
     })
     .await;
-    forget(&manager).await;
+    // One that does not give up so soon.
+    forget(&process(store).await).await;
 }
 
 /// Twenty slots, and copies that come early, late, and while another is at it; every other

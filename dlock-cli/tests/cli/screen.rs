@@ -1,5 +1,6 @@
 //! A terminal whose screen is read: what a person would see there.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::process::Child;
 use std::sync::{Arc, Mutex};
@@ -89,10 +90,13 @@ impl Screen {
 
     /// Waits until the screen is as wanted, and gives its text.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        // It may be looked at while it is drawn: so it is judged when it stays as it is.
+        let before = RefCell::new(String::new());
+        let is_drawn = |text: &str| before.replace(text.to_owned()) == text;
         let text = until(
             what,
             async || Lines(self.text()),
-            |Lines(text)| wanted(text),
+            |Lines(text)| is_drawn(text) && wanted(text),
         )
         .await;
         text.0

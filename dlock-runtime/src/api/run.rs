@@ -60,7 +60,7 @@ enum State {
 struct Running {
     /// In front of the section: dropped with it, the body has not ended well, and that is
     /// said before the lock goes back.
-    once: Option<OnceBody>,
+    once: Option<Box<OnceBody>>,
     section: SectionRef,
     scope: Scope,
     on_lost: OnLost,
@@ -188,7 +188,7 @@ impl Running {
     fn begin(section: SectionRef, outer: Scope, on_lost: OnLost, once: Option<Duration>) -> Self {
         let scope = outer.inside(Arc::clone(section.get()));
         Self {
-            once: once.map(|lasts| OnceBody::begin(section.get(), lasts)),
+            once: once.map(|lasts| Box::new(OnceBody::begin(section.get(), lasts))),
             span: section.get().span(),
             section,
             scope,
