@@ -61,7 +61,7 @@ impl Address {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "url")]
 impl Address {
     /// A unix socket, by its path without the first slash. `None` if there is none, or it
     /// cannot be shown in messages.
@@ -74,6 +74,7 @@ impl Address {
     }
 
     /// The path, if it is a unix socket.
+    #[cfg(feature = "redis")]
     pub(super) fn path(&self) -> Option<&str> {
         (self.port == 0).then_some(&self.host)
     }

@@ -164,7 +164,8 @@ impl Scripts {
         }
     }
 
-    /// What makes the tables, on one line, for messages.
+    /// What makes the tables, on one line, for messages. SQLite makes its own.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn tables<D: Database>() -> String {
         let common = read(include_str!("protocol.sql"));
         let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
