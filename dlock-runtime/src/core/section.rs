@@ -215,11 +215,15 @@ impl Section {
     /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) -> LossReason {
-        let losses = self.locks.iter().map(|lock| async {
+        let lost = async |lock: &HeldLock| {
             lock.lease.loss_token().cancelled_owned().await;
             lock.lease.loss()
-        });
-        let (reason, ..) = select_all(losses.map(Box::pin)).await;
+        };
+        let reason = match &self.locks[..] {
+            // Of most there is one, and most bodies wait here once.
+            [lock] => lost(lock).await,
+            locks => select_all(locks.iter().map(lost).map(Box::pin)).await.0,
+        };
         self.unless_over().await;
         // Only the loss of a lease cancels its token.
         reason.unwrap_or(LossReason::Gone)

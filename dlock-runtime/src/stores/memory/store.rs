@@ -1,7 +1,7 @@
 //! The state of the `memory:` store: holders, queues and the token counter.
 //! Nothing here waits; every operation is one step at a given time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::backend::{
     Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request, SHOWN_WAITERS, WaiterInfo,
 };
+use crate::tables::HashMap;
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
 /// Locks that expired without being released are swept when so many more have
@@ -79,7 +80,7 @@ pub(super) struct Queued {
 impl Default for Store {
     fn default() -> Self {
         Self {
-            locks: HashMap::new(),
+            locks: HashMap::default(),
             next_token: TOKENS_PER_GRANT,
             sweep_at: SWEEP_STEP,
         }
