@@ -5,7 +5,8 @@
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, each set of
 #                           features that users pick, the examples, the simulator,
-#                           services in Java that use Redisson, and Prometheus
+#                           Redisson's locks in a cluster, services in Java that use
+#                           Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -113,12 +114,10 @@ test_programs() {
 # other servers, and the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
-  "${test[@]}" --no-run --quiet || return 1
-  # What a build has written keeps a slow disk busy for minutes, and programs wait for it.
-  sync
   local program redis=() servers=() rest=(--lib --bins --example testing --benches)
   while read -r program; do
     case $program in
+    redisson_cluster) [ -z "$all" ] || redis+=(--test "$program") ;;
     redis* | redlock | sentinel | cluster | growth) redis+=(--test "$program") ;;
     etcd | zookeeper | postgres | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
@@ -128,6 +127,11 @@ all_tests() {
     echo "cargo metadata does not name the test programs as it used to" >&2
     return 1
   }
+  local start=$SECONDS
+  "${test[@]}" --no-run --quiet --examples "${redis[@]}" "${servers[@]}" "${rest[@]}" || return 1
+  echo "-- Built: $((SECONDS - start)) s"
+  # What a build has written keeps a slow disk busy for minutes, and programs wait for it.
+  sync
   local lane lanes=() status=0
   # Each lane is a process group, which ends with this script.
   set -m

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_conformance::failover::{Failure, Led};
 use dlock_conformance::{Store, async_trait, conformance, failovers};
 
-use crate::Recipe;
+use crate::recipes::Recipe;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, SHORT, follows, may_move};
 use crate::support::locks::{config, connect, held, is_unavailable, says, wants};
@@ -142,7 +142,7 @@ impl<R: Recipe> Led for Masters<R> {
 mod behind_sentinels {
     use super::{conformance, failovers};
 
-    failovers!(crate::failover::Sentinels<crate::fenced::Fenced, 1>:
+    failovers!(crate::failover::Sentinels<crate::recipes::Fenced, 1>:
         a_lease_and_its_waiters_go_along
     );
 
@@ -151,7 +151,7 @@ mod behind_sentinels {
     }
 
     // The rest is what one server does.
-    conformance!(crate::failover::Sentinels<crate::read_write::ReadWrite, 1>:
+    conformance!(crate::failover::Sentinels<crate::recipes::ReadWrite, 1>:
         start exclusion { readers_share_and_a_writer_is_alone }
         start release { nothing_is_left_behind }
         start breaking { a_broken_holder_is_told }
@@ -163,7 +163,7 @@ mod behind_sentinels {
 mod in_a_cluster {
     use super::failovers;
 
-    failovers!(crate::failover::Masters<crate::fenced::Fenced>: a_lease_and_its_waiters_go_along);
+    failovers!(crate::failover::Masters<crate::recipes::Fenced>: a_lease_and_its_waiters_go_along);
 
     mod in_order {
         super::failovers!(crate::failover::Masters<crate::in_order::Hasty>: processes_go_on);

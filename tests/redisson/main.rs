@@ -1,5 +1,6 @@
-//! `layout=redisson`: the conformance suite on the keys of each of Redisson's classes, what
-//! only other people's keys can do wrong, and services in Java that use Redisson itself.
+//! `layout=redisson`: the conformance suite on the keys of each of Redisson's classes, and
+//! what only other people's keys can do wrong. Services in Java that use Redisson itself are
+//! a program of its own, and the suite in a cluster is another.
 
 #![cfg(feature = "redis")]
 
@@ -7,11 +8,11 @@
 mod support;
 
 mod acl;
-mod cluster;
 mod failover;
 mod fair;
 mod foreign;
 mod heard;
+mod recipes;
 mod reshard;
 
 use std::marker::PhantomData;
@@ -19,6 +20,7 @@ use std::marker::PhantomData;
 use dlock::Config;
 use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
+use recipes::{Recipe, records, url};
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 
@@ -27,12 +29,6 @@ struct RedissonStore<R> {
     server: RedisServer,
     proxy: Proxy,
     recipe: PhantomData<R>,
-}
-
-/// As which class of Redisson's a lock is kept.
-trait Recipe {
-    const NAME: &str;
-    const TOKENS: bool = false;
 }
 
 #[async_trait(?Send)]
@@ -116,51 +112,23 @@ impl<R: Recipe> Store for RedissonStore<R> {
     }
 }
 
-/// The token of a fenced lock stays, for services in Java.
-fn records(keys: &[String]) -> usize {
-    let is_token = |key: &&String| key.starts_with("redisson_lock_token:");
-    keys.len() - keys.iter().filter(is_token).count()
-}
-
-fn url(server: &str, recipe: &str) -> String {
-    format!("{server}?layout=redisson&recipe={recipe}")
-}
-
-contenders!(crate::RedissonStore<crate::lock::Lock>);
+contenders!(crate::RedissonStore<crate::recipes::Lock>);
 
 mod lock {
-    pub(crate) struct Lock;
-
-    impl super::Recipe for Lock {
-        const NAME: &str = "lock";
-    }
-
-    super::conformance!(crate::RedissonStore<crate::lock::Lock>);
+    super::conformance!(crate::RedissonStore<crate::recipes::Lock>);
 }
 
 mod read_write {
-    pub(crate) struct ReadWrite;
-
-    impl super::Recipe for ReadWrite {
-        const NAME: &str = "read-write";
-    }
-
-    super::conformance!(crate::RedissonStore<crate::read_write::ReadWrite>);
+    super::conformance!(crate::RedissonStore<crate::recipes::ReadWrite>);
 }
 
 mod in_order {
-    pub(crate) struct Fair;
-
-    impl super::Recipe for Fair {
-        const NAME: &str = "fair";
-    }
-
-    super::conformance!(crate::RedissonStore<crate::in_order::Fair>);
+    super::conformance!(crate::RedissonStore<crate::recipes::Fair>);
 
     /// Those who are killed while they wait must not hold up a test for long.
     pub(crate) struct Hasty;
 
-    impl super::Recipe for Hasty {
+    impl crate::recipes::Recipe for Hasty {
         const NAME: &str = "fair&fair_wait=3s";
     }
 
@@ -174,12 +142,5 @@ mod in_order {
 }
 
 mod fenced {
-    pub(crate) struct Fenced;
-
-    impl super::Recipe for Fenced {
-        const NAME: &str = "fenced";
-        const TOKENS: bool = true;
-    }
-
-    super::conformance!(crate::RedissonStore<crate::fenced::Fenced>);
+    super::conformance!(crate::RedissonStore<crate::recipes::Fenced>);
 }

@@ -1,16 +1,26 @@
-//! The same in a cluster, where each lock has its slot, and channels have too.
+//! `layout=redisson` in a cluster, where each lock has its slot, and channels have too: the
+//! conformance suite on the keys of each of Redisson's classes. It is four times the suite,
+//! each time on six servers, so `./tests/run.sh` leaves it to `--all`.
+
+#![cfg(feature = "redis")]
+
+#[path = "../../support/mod.rs"]
+mod support;
+
+#[path = "../recipes.rs"]
+mod recipes;
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance};
 
-use crate::Recipe;
-use crate::support::cluster::{Cluster, Lent};
-use crate::support::proxy::Proxy;
+use recipes::Recipe;
+use support::cluster::{Cluster, Lent};
+use support::proxy::Proxy;
 
 /// A cluster for one test, whose nodes say that they are where proxies are.
-pub(crate) struct InCluster<R>(Lent, PhantomData<R>);
+struct InCluster<R>(Lent, PhantomData<R>);
 
 impl<R> InCluster<R> {
     fn cluster(&self) -> &Cluster {
@@ -33,7 +43,7 @@ impl<R: Recipe> Store for InCluster<R> {
     }
 
     fn url(&self) -> String {
-        crate::url(&self.cluster().url(""), R::NAME)
+        recipes::url(&self.cluster().url(""), R::NAME)
     }
 
     fn shows_since(&self) -> Since {
@@ -72,22 +82,22 @@ impl<R: Recipe> Store for InCluster<R> {
     }
 
     async fn records(&self) -> Option<usize> {
-        Some(crate::records(&self.cluster().keys().await))
+        Some(recipes::records(&self.cluster().keys().await))
     }
 }
 
 mod lock {
-    super::conformance!(crate::cluster::InCluster<crate::lock::Lock>);
+    super::conformance!(crate::InCluster<crate::recipes::Lock>);
 }
 
 mod fenced {
-    super::conformance!(crate::cluster::InCluster<crate::fenced::Fenced>);
+    super::conformance!(crate::InCluster<crate::recipes::Fenced>);
 }
 
 mod in_order {
-    super::conformance!(crate::cluster::InCluster<crate::in_order::Fair>);
+    super::conformance!(crate::InCluster<crate::recipes::Fair>);
 }
 
 mod read_write {
-    super::conformance!(crate::cluster::InCluster<crate::read_write::ReadWrite>);
+    super::conformance!(crate::InCluster<crate::recipes::ReadWrite>);
 }
