@@ -31,7 +31,8 @@ use report::{LastSeen, Outcome, Receipt, Report};
 use shop::{Progress, Shop, ShopError, insist};
 
 /// Sells one piece if there is one left. Of all tasks and processes, one at a
-/// time does this for the same article.
+/// time does this for the same article. The ttl is short, so that whoever kills a process
+/// sees the sale go on; a service has no reason to be below the 30 seconds of the default.
 #[distributed_lock(key = "stock:<order.sku>", ttl = "3s", timeout = "30s")]
 async fn sell(shop: &dyn Shop, order: &Order) -> Result<Receipt, SaleError> {
     sell_unprotected(shop, order).await

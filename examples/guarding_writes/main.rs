@@ -32,7 +32,7 @@ enum ShopError {
 }
 
 /// A body that goes on after a loss, as one does that was paused and does not
-/// know yet.
+/// know yet. The ttl is short, so that the pause may be.
 #[distributed_lock(key = "stock:<sku>", ttl = "2s", on_lost = "continue")]
 async fn sell(pool: &PgPool, sku: &str) -> Result<i64, ShopError> {
     let token = i64::try_from(current().map_or(FencingToken::NONE, |held| held.token()))?;

@@ -50,8 +50,8 @@ impl From<LockError> for NotDone {
 }
 
 /// The job of one tick. Each copy waits until it is done, or does it: of a copy that is
-/// killed in the middle, the lock is gone after the ttl. Once it has returned `Ok`, the
-/// store remembers that for longer than any copy may be late.
+/// killed in the middle, the lock is gone after the ttl, which is short as the nights are.
+/// Once it has returned `Ok`, the store remembers that for longer than any copy may be late.
 #[distributed_lock(key = "nightly:<journal.job()>:<tick>", ttl = "1s", once = "1h")]
 async fn nightly(journal: &Journal, tick: u64, copy: &str, fails: bool) -> Result<(), NotDone> {
     work(journal, tick, copy, fails)

@@ -43,7 +43,7 @@ enum TransferError {
 }
 
 /// Both locks or none. Whichever way round two transfers go, they do not wait
-/// for each other.
+/// for each other. The ttl is short, so that whoever kills a process sees the others go on.
 #[distributed_lock(
     key = ["account:<transfer.from>", "account:<transfer.to>"],
     ttl = "3s",

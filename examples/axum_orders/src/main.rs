@@ -39,6 +39,9 @@ Try: curl -i localhost:3000/orders -H 'content-type: application/json' \\
 
 const ARTICLES: [&str; 4] = ["blue-mug", "red-mug", "green-mug", "tea-pot"];
 
+/// How long the store of the locks may be silent before it counts as down.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1_500);
+
 /// How long the requests under way have when the service is told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -116,7 +119,9 @@ async fn told_to_stop() -> std::io::Result<()> {
 
 async fn run(arguments: Arguments) -> Result<(), AnyError> {
     let metrics = metrics::route()?;
-    dlock::init(Config::from_url(&arguments.store)?).await?;
+    // Three of them fit into the ttl of its locks, so that one silent connection costs none.
+    let config = Config::from_url(&arguments.store)?.request_timeout(REQUEST_TIMEOUT);
+    dlock::init(config).await?;
     let shop = Arc::new(open(&arguments).await?);
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
