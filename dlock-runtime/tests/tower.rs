@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dlock_conformance::support::alone::alone_with_its_log;
 use dlock_conformance::support::wait::until;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::tower::LimitLayer;
@@ -208,4 +209,22 @@ async fn a_layer_may_have_a_manager_of_its_own() {
     held(&own, "api:acme", 1).await;
     gate.add_permits(1);
     assert_eq!(told(first).await, served());
+}
+
+/// In an outage, each request is refused for the same reason.
+#[test]
+fn a_hundred_requests_in_an_outage_are_few_lines() {
+    let name = "a_hundred_requests_in_an_outage_are_few_lines";
+    alone_with_its_log(name, async |log| {
+        let (memory, [manager]) = copies().await;
+        let (service, _gate) = Gated::new();
+        let limited = LimitLayer::new(1, tenant).layer(service);
+        memory.faults().set_unavailable(true);
+        for _ in 0..100 {
+            let (status, ..) = told(ask(&limited, &manager, "acme")).await;
+            assert_eq!(status, 503);
+        }
+        let lines = log.lines_with("WARN dlock::tower");
+        assert!((1..50).contains(&lines.len()), "{lines:?}");
+    });
 }
