@@ -1,4 +1,4 @@
-//! Whether a task that was woken has come.
+//! Whether a task that was woken is polled afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,9 +7,8 @@ use std::task::Waker;
 use super::sweep::{Sweep, Tick};
 use crate::sync::Mutex;
 
-/// What a task is waiting for, as the sweep sees it: a task that is woken and
-/// never polled (an arm of a `select!` whose other arm runs long) will not take
-/// what it was woken for.
+/// The waker of a task, and whether the task is polled after it was woken. One that is not (an
+/// arm of a `select!` whose other arm runs long) never collects what it was woken for.
 #[derive(Debug)]
 pub(super) struct Attention {
     sweep: Arc<Sweep>,
@@ -17,10 +16,10 @@ pub(super) struct Attention {
     state: AtomicU32,
 }
 
-/// It was polled since it was last woken.
+/// Polled since it was last woken.
 const ATTENDS: u32 = 0;
-/// It was woken, and the sweep does not know yet. What is more is the tick at
-/// which the sweep first saw that.
+/// Woken, and not yet seen by the sweep. Any greater value is the tick at which the sweep first
+/// saw the task woken and not polled.
 const WOKEN: u32 = 1;
 
 impl Attention {
@@ -32,8 +31,8 @@ impl Attention {
         }
     }
 
-    /// The task is polled. To be called before it looks at what it waits for:
-    /// whatever comes after that wakes it again.
+    /// The task is being polled. Call this before looking at what it waits for: whatever
+    /// arrives later wakes it again.
     pub(super) fn attend(&self, waker: &Waker) {
         self.state.store(ATTENDS, Ordering::SeqCst);
         let mut task = self.task.lock();
@@ -43,13 +42,13 @@ impl Attention {
         }
     }
 
-    /// There is something to come for.
+    /// Wakes the task: there is something for it.
     pub(super) fn wake(&self) {
         let _woken_before =
             self.state
                 .compare_exchange(ATTENDS, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
-        // Also for one that was called before, and has not come since: the sweep had no
-        // reason to stay.
+        // Also if the task was woken before and not polled since: the sweep may have ended
+        // in between.
         self.sweep.arm();
         let task = self.task.lock().clone();
         if let Some(task) = task {
@@ -61,13 +60,13 @@ impl Attention {
         self.state.load(Ordering::SeqCst) == ATTENDS
     }
 
-    /// Since when the sweep has seen it not come, this tick for the first time
-    /// included. `None`: it attends.
+    /// The tick at which the sweep first saw the task woken and not polled, which may be this
+    /// one. `None` if the task has been polled.
     pub(super) fn neglects_since(&self, tick: Tick) -> Option<Tick> {
         match self.state.load(Ordering::SeqCst) {
             ATTENDS => None,
             WOKEN => {
-                // If this fails, it has just been polled.
+                // This fails if the task has just been polled.
                 let seen =
                     self.state
                         .compare_exchange(WOKEN, tick.0, Ordering::SeqCst, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Having some locks while one waits for the rest of them.
+//! Holding some locks of a call while it waits for the others.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -9,9 +9,9 @@ use super::ticket::Entry;
 use super::turn::Turn;
 use super::waiting::Waiting;
 
-/// What a call of several keys has so far. Nobody has begun under these leases, and
-/// they are renewed while the call waits. So each lies in a ticket, and the sweep wakes
-/// the call now and then to see whether it still comes. Dropped, they pass on.
+/// The leases that a call for several keys has so far. They are renewed while it waits for the
+/// rest. Each lies in a ticket, so that the sweep can wake the call now and then to see whether
+/// it is still polled. When this is dropped, the leases go to whoever is next.
 #[derive(Debug, Default)]
 pub(crate) struct Collecting(Vec<Waiting>);
 
@@ -24,7 +24,7 @@ impl Collecting {
         }
     }
 
-    /// Waits for `more`; `None` as soon as anything that was collected was taken away.
+    /// Waits for `more`; `None` as soon as one of the collected leases was taken back.
     pub(crate) async fn wait_for<T>(&self, more: impl Future<Output = T>) -> Option<T> {
         let mut more = pin!(more);
         poll_fn(|cx| {
@@ -36,7 +36,7 @@ impl Collecting {
         .await
     }
 
-    /// All of them, in the order in which they were added.
+    /// The turns, in the order in which they were added; `None` if one was taken back.
     pub(crate) fn finish(self) -> Option<Vec<Turn>> {
         self.0.iter().map(Waiting::leave).collect()
     }

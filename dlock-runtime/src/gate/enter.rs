@@ -15,10 +15,9 @@ use crate::backend::{Owner, Request};
 use crate::lease::{Answer, NotHad};
 
 impl Gate {
-    /// Waits for a turn on `key`. May be dropped at any await: the place in
-    /// the queue goes to the next task, and a turn that crosses with the drop
-    /// is passed on. It may also be left unpolled: what it was given is then
-    /// taken back, and it queues again when it is polled.
+    /// Waits for a turn on `key`. It may be dropped at any await: its place in the queue goes
+    /// to the next task, as does a turn that arrives just then. It may also be left unpolled:
+    /// the sweep takes back what it was given, and it queues again at its next poll.
     pub(crate) async fn enter(
         &self,
         key: Arc<str>,
@@ -56,15 +55,15 @@ impl Gate {
                 }
             }
             drop(waiting);
-            // The request is made anew. What the store may have granted to it is on its
-            // way back: to one who does not wait, that is nobody.
+            // What it had was taken back, so it asks again. A grant to its first request may
+            // still be on its way back; a `try` must not find the lock held by that.
             if entry.try_only {
                 Box::pin(self.leases.what_was_left_is_back()).await;
             }
         }
     }
 
-    /// Begins a request to the store for the queue that the task leads.
+    /// Begins a request to the store, for the queue that this task leads.
     fn ask(&self, owner: Owner, lead: Lead, waiting: &Waiting, entry: &Entry<'_>) {
         let Waiting { queue, ticket } = waiting;
         let clock = self.leases.executor.clock();
@@ -78,8 +77,8 @@ impl Gate {
         queue.asks(number, ticket, asked);
     }
 
-    /// What the store has answered is for the task, and what it says of itself for
-    /// all who wait behind it.
+    /// Hands the store's answer to the task that asked. If the answer is about the store
+    /// itself, the tasks that wait behind it are told as well.
     fn answered(
         &self,
         answer: Answer,
@@ -96,13 +95,13 @@ impl Gate {
                 labels.store_error("acquire", error);
                 queue.fail_all(not_had);
             }
-            // The next one asks by itself.
+            // Concerns this request only: the next task asks for itself.
             NotHad::TooLate(error) => labels.store_error("acquire", error),
         })?;
         let lease = guard.lease();
         lease.speak_for(entry.section.clone());
-        // A fresh lease serves those who queue now, up to the limit: whoever comes
-        // later queues behind the other processes that wait in the store.
+        // A fresh lease serves the tasks that wait now, up to the limit. Those that come later
+        // queue behind the other processes that wait in the store.
         let number = lead.number;
         let behind = u32::try_from(queue.holds(number, lease)).unwrap_or(u32::MAX);
         lead.follow(lease);

@@ -1,4 +1,4 @@
-//! The right to speak to the store, and the request to it that is on its way.
+//! The lead of a queue: the right to ask the store, and the request that is on its way.
 
 use std::fmt;
 use std::future::Future;
@@ -12,24 +12,25 @@ use crate::backend::Request;
 use crate::lease::{Answer, Follower, Lease, Leases};
 use crate::observe::Labels;
 
-/// Which of the leads of its queue.
+/// The index of a lead among those of its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeadNumber(pub(super) u32);
 
 /// The queue of a lead.
 pub(super) trait Led: Follower {
-    /// The lead goes to the next, with the request that is on its way.
+    /// Gives the lead to the next task, with the request that is on its way.
     fn pass_on(self: Arc<Self>, number: LeadNumber, place: Option<StorePlace>);
 }
 
-/// The lead of a queue. Dropped, it passes on, with the request that is on its way.
+/// The lead of a queue. When dropped, it goes to the next task, with the request that is on
+/// its way.
 #[derive(Debug)]
 pub(super) struct Lead {
-    /// Present until it passes on, or follows a lease.
+    /// `None` once the lead has gone to another task, or follows a lease.
     queue: Option<Arc<dyn Led>>,
     pub(super) number: LeadNumber,
     place: Option<StorePlace>,
-    /// The store's, once it has come.
+    /// The store's answer, once it is there.
     pub(super) answer: Option<Answer>,
 }
 
@@ -43,7 +44,7 @@ impl Lead {
         }
     }
 
-    /// This lead with a request that is on its way.
+    /// Begins a request under this lead.
     pub(super) fn asks(
         mut self,
         leases: &Arc<Leases>,
@@ -60,9 +61,10 @@ impl Lead {
         self
     }
 
-    /// Ready with the store's answer, or if it was not asked, or on another runtime.
+    /// Ready when the store has answered, and also if there is no request, or it belongs to
+    /// another runtime.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Out of it while it is polled: what panics is not polled again.
+        // Taken out while it is polled, so that a future that panics is not polled again.
         if let Some(mut place) = self.place.take_if(|place| place.runtime == this_runtime()) {
             let Poll::Ready(answer) = place.answer.as_mut().poll(cx) else {
                 self.place = Some(place);
@@ -73,7 +75,7 @@ impl Lead {
         Poll::Ready(())
     }
 
-    /// From here on it comes behind this lease.
+    /// The lead goes to the next task when this lease has gone back, or is lost.
     pub(super) fn follow(mut self, lease: &Lease) {
         if let Some(queue) = self.queue.take() {
             lease.follow_with(queue, self.number.0);
@@ -89,15 +91,15 @@ impl Drop for Lead {
     }
 }
 
-/// A request to the store, as a rule one that waits in its queue. It belongs to
-/// the gate and not to the task that polls it: when that task is dropped, or is
-/// not polled itself, the next one goes on polling, and the place is kept.
+/// A request to the store, which usually waits in the store's queue. It belongs to the gate and
+/// not to the task that polls it: when that task is dropped or no longer polled, the next one
+/// polls it instead, and the place in the store's queue is kept.
 pub(super) struct StorePlace {
     answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
-    /// It does not wait in the store, and is of no use to who does.
+    /// A `try`: it has no place in the store's queue, so a task that waits cannot use it.
     pub(super) tries: bool,
-    /// Where it was begun. Its timers and connections are of that runtime, and
-    /// of no use when that has ended: elsewhere, the place is given up.
+    /// The runtime on which it began, which has its timers and connections. On another one the
+    /// place is given up.
     runtime: Option<Id>,
 }
 

@@ -1,4 +1,4 @@
-//! The leads of a queue: how far each of them is.
+//! The leads of a queue, and the state of each.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use super::ticket::Ticket;
 use crate::backend::Request;
 use crate::lease::Lease;
 
-/// A lead for each body that may be in at once: one for writers, and as many as there are
-/// permits. Not one more is made than tasks have asked for at once.
+/// One lead for each body that may run at once: one for writers, up to `n` for permits. They are
+/// made on demand.
 #[derive(Debug, Default)]
 pub(super) struct Leads {
-    /// Of most queues there is no other.
+    /// Most queues have only this one.
     first: LeadState,
     more: Vec<LeadState>,
-    /// Those that nobody has.
+    /// Leads that no task has and no lease is followed by.
     spare: Vec<LeadNumber>,
-    /// Under how many the lock is held.
+    /// The number of leads under which the lock is held.
     held: usize,
-    /// How many are for whoever comes.
+    /// The number of leads that are loose.
     loose: usize,
 }
 
-/// One of them. It is with a task, or on its way to one; or it follows the lease; or it
-/// is loose.
+/// The state of a lead. It is with a task or on its way to one; or it follows a lease; or it is
+/// loose, for the next task that is polled.
 #[derive(Debug, Default)]
 pub(super) struct LeadState {
-    /// Who was given the lease or the lead last, and may not have come for it, asks
-    /// the store, or waits for other keys.
+    /// The task that was given the lease or the lead last. It may not have collected that yet,
+    /// be asking the store, or be waiting for its other keys.
     pub(super) served: Option<Arc<Ticket>>,
-    /// What the store is asked, or was for a place that is kept.
+    /// The request that is on its way, or whose place in the store's queue is kept.
     pub(super) asked: Option<Request>,
-    /// How many had come to wait when it was asked.
+    /// The number of the last task that waited when that request began.
     pub(super) came_before: u64,
-    /// The lock as it is held in this process, until the lead passes on.
+    /// The lease that the lead follows.
     held: Option<Arc<Lease>>,
-    /// The lead is for the first who comes, with the place in the store's queue
-    /// until the next look.
+    /// Set while the lead is loose. The place in the store's queue is kept until the sweep
+    /// looks next.
     pub(super) loose: Option<Option<StorePlace>>,
 }
 
@@ -48,7 +48,7 @@ impl Leads {
         }
     }
 
-    /// One that nobody has, if there may be `most`.
+    /// A lead that is free, or a new one unless there are `most` already.
     pub(super) fn another(&mut self, most: u32) -> Option<LeadNumber> {
         if let Some(spare) = self.spare.pop() {
             return Some(spare);
@@ -61,7 +61,7 @@ impl Leads {
         Some(LeadNumber(number))
     }
 
-    /// How many somebody has.
+    /// The number of leads that are not spare.
     pub(super) fn out(&self) -> usize {
         1 + self.more.len() - self.spare.len()
     }
@@ -74,13 +74,13 @@ impl Leads {
         std::iter::once(&mut self.first).chain(&mut self.more)
     }
 
-    /// Whether somebody may not have come for what it was given.
+    /// Whether a task may have left uncollected what it was given.
     pub(super) fn may_be_neglected(&self) -> bool {
-        // Of many, the sweep finds out.
+        // Of several leads, the sweep finds out.
         self.first.served.is_some() || !self.more.is_empty()
     }
 
-    /// The lock is held under this lead.
+    /// The lock is held by this lease from now on, under this lead.
     pub(super) fn holds(&mut self, number: LeadNumber, lease: &Arc<Lease>) {
         self.held += 1;
         let lead = self.get(number);
@@ -89,15 +89,14 @@ impl Leads {
         lead.asked = None;
     }
 
-    /// It is not any more.
+    /// The lock is no longer held under this lead.
     pub(super) fn take_held(&mut self, number: LeadNumber) -> Option<Arc<Lease>> {
         let held = self.get(number).held.take();
         self.held -= usize::from(held.is_some());
         held
     }
 
-    /// A lease, if there is one under each that somebody has: of those that are not on their
-    /// way back, if there is one.
+    /// A lease, if every lead that is out has one: preferably one that is not on its way back.
     pub(super) fn held(&self) -> Option<&Arc<Lease>> {
         if self.held < self.out() {
             return None;
@@ -107,13 +106,13 @@ impl Leads {
         stays.or_else(|| held().next())
     }
 
-    /// It is for whoever comes first, with this place.
+    /// Leaves the lead and this place to the first task that is polled.
     pub(super) fn let_loose(&mut self, number: LeadNumber, place: Option<StorePlace>) {
         self.loose += 1;
         self.get(number).loose = Some(place);
     }
 
-    /// The first that is for whoever comes.
+    /// Takes the first loose lead, with its place.
     pub(super) fn take_loose(&mut self) -> Option<(LeadNumber, Option<StorePlace>)> {
         self.loose = self.loose.checked_sub(1)?;
         let mut all = (0..).map(LeadNumber).zip(self.all_mut());
@@ -124,7 +123,7 @@ impl Leads {
         self.loose > 0
     }
 
-    /// Nobody has this one any more. What it was is to be dropped behind the lock.
+    /// Makes a lead spare. Drop what is returned after the mutex is released.
     #[must_use]
     pub(super) fn put_back(&mut self, number: LeadNumber) -> LeadState {
         self.spare.push(number);

@@ -1,17 +1,18 @@
-//! The gate: tasks of this process that want the same key queue here, and one
-//! of them speaks to the store.
+//! The gate: the tasks of this process that want the same key queue here, and one of them asks
+//! the store.
 //!
-//! There is a [queue](queue::Queue) for each key and ttl, of writers, and one for each
-//! number of permits: readers do not exclude each other, so each of them has a queue of its
-//! own. Whoever finds no queue opens one and has its [lead](lead::Lead): the right to speak
-//! to the store. A queue for permits has as many [leads](leads::Leads) as there are permits.
-//! What the leader gets is a [`Turn`]: a lease, which the lead follows. After a body
-//! that ended normally the lease may go to the next task in the queue without the
-//! store being asked; otherwise it goes back, and the lead goes to the next. A task
-//! that is dropped, at any moment, leaves the same behind.
+//! Writers of one key and ttl share a [queue](queue::Queue), and so do tasks that want one of
+//! the same number of permits. Readers do not exclude each other, so each has a queue of its
+//! own. The task that opens a queue has its [lead](lead::Lead): the right to ask the store. A
+//! queue for permits has up to as many [leads](leads::Leads) as there are permits.
 //!
-//! A task that is not polled drops nothing. Whatever it is given therefore lies in
-//! its [`Ticket`](ticket::Ticket), where the [`sweep`] can take it back.
+//! The leader is granted a [`Turn`]: a lease, which the lead follows. When its body has ended
+//! normally, the lease may be handed to the next task in the queue, without asking the store.
+//! Otherwise the lease goes back to the store, and the lead to the next task. A task may be
+//! dropped at any moment: what it had goes on in the same way.
+//!
+//! A task that is no longer polled cannot give anything away. Therefore all that it is given
+//! lies in its [`Ticket`](ticket::Ticket), where the [`sweep`] can take it back.
 
 mod attention;
 mod collecting;
@@ -47,9 +48,9 @@ pub(crate) struct Gate {
     leases: Arc<Leases>,
     /// How many times in a row a lease may be handed over.
     handoff: u32,
-    /// Who asks, as a person knows it.
+    /// The host, process and label that stand in the store beside each owner.
     origin: Origin,
-    /// Told of numbers of permits that the store has shown.
+    /// Warns of callers that name different numbers of permits for one key.
     permits: Arc<PermitNumbers>,
     queues: Arc<Queues>,
 }

@@ -1,4 +1,4 @@
-//! Whether the store is there, for callers who give up.
+//! What a caller that gives up is told: that the lock was held, or that the store was away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::queue::Queue;
 use crate::backend::{BackendError, Progress};
 use crate::sync::Mutex;
 
-/// Where a caller waits, and since when, for when it gives up.
+/// Where a caller waits, and since when. Read when it gives up.
 #[derive(Debug, Default)]
 pub(crate) struct WaitState(Mutex<Option<Waits>>);
 
@@ -21,7 +21,7 @@ impl WaitState {
     pub(super) fn set(&self, queue: &Arc<Queue>, since: Instant) {
         let waits = Some((Arc::clone(queue), since));
         let before = std::mem::replace(&mut *self.0.lock(), waits);
-        // Who queues again has asked already whether the store is there.
+        // A caller that queues again keeps the probe that it has begun.
         if let Some((before, _)) = before
             && !Arc::ptr_eq(&before, queue)
             && before.key() == queue.key()
@@ -38,10 +38,10 @@ impl WaitState {
 }
 
 impl Gate {
-    /// Half of a caller's time is over. If it waits for a lock that is on its way back,
-    /// or was not told that the lock is held, nothing is known of the store now: it has
-    /// the other half to answer. Also where a request is on its way for it: another may
-    /// take its place before the end.
+    /// Called when half of a caller's time is over. If the lock is on its way back, or the
+    /// store has not said that it is held, nothing is known of the store now: a probe has the
+    /// other half to find out. It is needed even while a request is on its way, as another
+    /// request may replace that before the end.
     pub(crate) fn make_sure_of_the_store(&self, wait_state: &WaitState) {
         let Some((queue, since)) = wait_state.get() else {
             return;
@@ -61,9 +61,9 @@ impl Gate {
         }
     }
 
-    /// For a caller who gives up after waiting this long: what the store is to it. It made
-    /// sure of the store `looked` ago, which is half of its time unless it came late for
-    /// that.
+    /// What a caller knows that gives up after it has `waited`. It called
+    /// [`make_sure_of_the_store`](Self::make_sure_of_the_store) `looked` ago: half of its time,
+    /// unless it was polled late.
     pub(crate) fn known(
         &self,
         wait_state: &WaitState,
@@ -81,7 +81,8 @@ impl Gate {
                 .and_then(|returns| silence(returns.max(since)))
                 .into();
         }
-        // Had in this process meanwhile, or another of its keys took most of the time.
+        // This process held the lock meanwhile, or the caller spent most of its time on another
+        // of its keys.
         let was_held = queue.was_held_since(since)
             || now.saturating_duration_since(since) < looked - looked / 16;
         let unknown = match was_held {
@@ -96,7 +97,7 @@ impl Gate {
             return Known::Held;
         }
         let probe = queue.probe.lock().clone();
-        // One that began before the caller came has been silent all its time.
+        // A probe that began before the caller did has been silent for all of its time.
         let silent = probe.as_ref().filter(|probe| !probe.is_answered());
         let told = silent.and_then(|probe| silence(probe.begun.max(since)));
         if let Some(told) = told {
@@ -105,11 +106,11 @@ impl Gate {
         match probe.and_then(|probe| probe.answered_since(since)) {
             Some(Err(error)) => Known::Outage(error),
             Some(Ok(is_held)) if is_held || progress.heard_last() => Known::Held,
-            // It waits for others before it asks.
+            // The leader waits for others before it asks.
             _ if progress.asked().is_none() => Known::Held,
-            // Nobody has said that the lock is held. The store may be there: if who asks
-            // it for the lock had no answer in all this time, that is what the caller
-            // waited for. And before its request another may have failed.
+            // Nobody has said that the lock is held, and the store may be there. If the leader
+            // had no answer in all this time, the caller has waited for the store. An earlier
+            // request may have failed, too.
             _ => match progress.outage(since, looked, waited, now) {
                 Some(outage) => Known::Outage(outage),
                 None => unknown,
@@ -125,8 +126,8 @@ pub(crate) enum Known {
     Held,
     /// The store counts as unavailable.
     Outage(BackendError),
-    /// Nobody had it, as far as anybody knows, and the store was asked only just now: for
-    /// somebody else, or for a caller that was not polled.
+    /// Nobody is known to have had it, but the store was asked only just now: for another task,
+    /// or because the caller was polled late.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! Asking the store whether it is there.
+//! Asking the store whether it answers.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use tokio::time::Instant;
 use crate::backend::BackendError;
 use crate::lease::Leases;
 
-/// A question to the store by those who wait behind others: these have heard from it
-/// before, and would not tell of an outage.
+/// A question to the store, for tasks that wait behind others. They ask nothing themselves, and
+/// would not notice an outage.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) begun: Instant,
     answered: watch::Receiver<Option<Answered>>,
-    /// By the question before it: who began to wait before this one has that.
+    /// The answer to the probe before, for tasks that began to wait before this one.
     before: Option<Answered>,
 }
 
 type Answered = (Instant, Shown);
 
-/// Whether anything is known of the lock there: that it is held, as a rule.
+/// Whether the store knows of the lock, which usually means that it is held.
 type Shown = Result<bool, BackendError>;
 
 impl Probe {
-    /// Asks about `key`, which it inspects: the cheapest question there is.
+    /// Inspects `key`, which is the cheapest question there is.
     pub(super) fn begin(leases: &Leases, key: &Arc<str>, before: Option<&Self>) -> Self {
         let (sender, answered) = watch::channel(None);
         let (backend, clock) = (Arc::clone(&leases.backend), leases.executor.clock());
@@ -41,11 +41,11 @@ impl Probe {
     }
 
     pub(super) fn is_answered(&self) -> bool {
-        // Its task may have ended with its runtime.
+        // The probe's task may have ended with its runtime.
         self.answered.borrow().is_some() || self.answered.has_changed().is_err()
     }
 
-    /// What was answered at `since` or later, to this or the one before.
+    /// The last answer to this probe or the one before, if it came at `since` or later.
     pub(super) fn answered_since(&self, since: Instant) -> Option<Shown> {
         let answered = self.answered.borrow().clone();
         let last = answered.or_else(|| self.before.clone());

@@ -1,4 +1,4 @@
-//! The tasks that wait for one key in this process, in the order they came.
+//! The tasks of this process that wait for one key, in the order in which they came.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::observe;
 use crate::sync::Mutex;
 use crate::tables::HashMap;
 
-/// The queues of one gate, each from the task that opens it to the last.
+/// The queues of one gate. A queue is here from the task that opens it until the last has left.
 #[derive(Debug)]
 pub(super) struct Queues {
     open: Mutex<Open>,
@@ -28,12 +28,12 @@ pub(super) struct Queues {
 #[derive(Debug, Default)]
 struct Open {
     queues: HashMap<Name, Arc<Queue>>,
-    /// How many queues of one task only there were.
+    /// The number of the last queue that was made for a single task.
     own: u64,
 }
 
-/// What queues are told apart by. Leases of one length and mode may be handed over to
-/// each other.
+/// What tells queues apart: a lease can only be handed to a task that wants the same key, ttl
+/// and mode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     key: Arc<str>,
@@ -41,32 +41,32 @@ struct Name {
     of: Of,
 }
 
-/// Whose a queue is.
+/// Which tasks share a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of {
     Writers,
-    /// Who wants one of so many permits.
+    /// Those that want one of this many permits.
     Permits(u32),
-    /// A task's own, which nobody else finds.
+    /// A single task: nobody joins it.
     One(u64),
 }
 
-/// A queue. A [lead](super::leads::Leads) of it is with one of its tasks, or on its way
-/// to one; or it follows the lease, and passes on when that is lost, or has gone back; or
-/// it is loose. Who finds a lead that nobody has leads; else it waits.
+/// A queue. Each of its [leads](super::leads::Leads) is with a task or on its way to one, or
+/// follows a lease until that is lost or has gone back, or is loose. A task that finds a loose
+/// or spare lead takes it; any other waits.
 #[derive(Debug)]
 pub(super) struct Queue {
     name: Name,
     queues: Arc<Queues>,
     state: Mutex<State>,
-    /// The last question whether the store is there.
+    /// The last probe, which asks whether the store answers.
     pub(super) probe: Mutex<Option<Arc<Probe>>>,
 }
 
-/// Who was served last under a lead.
+/// The task that was last given something under a lead.
 pub(super) struct Served {
     pub(super) ticket: Arc<Ticket>,
-    /// What it has asked the store.
+    /// The task's request to the store.
     pub(super) asked: Option<Request>,
 }
 
@@ -82,15 +82,14 @@ impl Queues {
         })
     }
 
-    /// Opens a queue, or joins the one there is. `None`: the lock is held in this
-    /// process, and the task does not wait. One that does not wait asks by itself
-    /// where others ask already.
+    /// Joins the queue of this key, or opens one. A `try` never waits here: it is `None` if this
+    /// process holds the lock, and asks the store for itself if other tasks are asking.
     pub(super) fn join(
         self: &Arc<Self>,
         key: &Arc<str>,
         entry: &Entry<'_>,
     ) -> Option<(Arc<Queue>, Arc<Ticket>)> {
-        // Dropped behind the locks. It is of no use to who does not wait.
+        // Dropped after the mutexes are released. A `try` cannot use a place in the queue.
         let _place;
         let mut open = self.open.lock();
         let of = match entry.mode {
@@ -177,8 +176,8 @@ impl Queue {
         self.name.ttl
     }
 
-    /// How many bodies there may be at once. With so many leads, the store is not asked for
-    /// more than it can grant.
+    /// How many bodies may run at once. There are no more leads than that, so the store is not
+    /// asked for more than it can grant.
     fn bodies_at_once(&self) -> u32 {
         match self.name.of {
             Of::Permits(most) => most,
@@ -186,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// The task with this lead asks the store.
+    /// Notes the request that the task with this lead has begun.
     pub(super) fn asks(&self, number: LeadNumber, ticket: &Arc<Ticket>, request: Request) {
         let mut state = self.state.lock();
         let came = state.came;
@@ -196,15 +195,15 @@ impl Queue {
         lead.came_before = came;
     }
 
-    /// The lock is held from now on under this lead. Says how many wait for this lease: the
-    /// others are for other leads.
+    /// The lock is held from now on under this lead. Returns how many of the waiting tasks this
+    /// lease may serve: the leads share them.
     pub(super) fn holds(&self, number: LeadNumber, lease: &Arc<Lease>) -> usize {
         let mut state = self.state.lock();
         state.leads.holds(number, lease);
         state.waiters.len().div_ceil(state.leads.out())
     }
 
-    /// A call of several keys has this lease, and waits for the others.
+    /// Keeps this lease for a call that waits for its other keys.
     pub(super) fn keeps(&self, lease: SharedLease, entry: &Entry<'_>) -> Arc<Ticket> {
         let sweep = &self.queues.sweep;
         let number = lease.lead;
@@ -218,8 +217,8 @@ impl Queue {
         ticket
     }
 
-    /// A lease under which the lock is held in this process, if it is under each lead: of
-    /// those that are not on their way back, if there is one.
+    /// A lease of this process, if each lead that is out has one: preferably one that is not on
+    /// its way back.
     pub(super) fn held(&self) -> Option<Arc<Lease>> {
         self.state.lock().leads.held().cloned()
     }
@@ -229,8 +228,8 @@ impl Queue {
         self.state.lock().was_held.is_some_and(|was| was >= since)
     }
 
-    /// The request of whoever leads, of several one that has heard from the store since
-    /// then; none if nobody has asked.
+    /// A request that is on its way: preferably one that has heard from the store since then.
+    /// `None` if no leader has asked.
     pub(super) fn asked(&self, since: Instant) -> Option<Request> {
         let state = self.state.lock();
         let mut asked = state.leads.all().filter_map(|lead| lead.asked.as_ref());
@@ -248,8 +247,7 @@ impl Queue {
         !self.state.lock().waiters.is_empty()
     }
 
-    /// Gives the lease to the next waiter that is still there, if a used one will do
-    /// for it.
+    /// Gives the lease to the next waiter that is still there, unless that needs a fresh one.
     pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
         let number = lease.lead;
         let next = || self.state.lock().next_holder(number);
@@ -280,7 +278,7 @@ impl Queue {
         next
     }
 
-    /// Leaves the lead to the first who comes, and calls all.
+    /// Makes the lead loose, and calls all waiters: the first that is polled takes it.
     fn let_loose(&self, number: LeadNumber, place: Option<StorePlace>) {
         let now = self.queues.sweep.leases.now();
         let before = {
@@ -294,7 +292,7 @@ impl Queue {
         self.close();
     }
 
-    /// Has all who wait come, if they do. Who has not been polled since does not attend.
+    /// Wakes all waiters. Those that are not polled after this do not attend.
     pub(super) fn call_all(&self) {
         let waiters: Vec<_> = self.state.lock().waiters.iter().cloned().collect();
         for waiter in waiters {
@@ -302,7 +300,7 @@ impl Queue {
         }
     }
 
-    /// The lead, if it is loose, for one who waits and is polled now.
+    /// Gives a loose lead, if there is one, to this waiter, which is being polled.
     pub(super) fn take_loose(self: &Arc<Self>, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
         let Some((number, place)) = state.leads.take_loose() else {
@@ -312,19 +310,18 @@ impl Queue {
         state.take_out(ticket);
         state.leads.get(number).served = Some(Arc::clone(ticket));
         drop(state);
-        // Who has the lead gives, and nobody else: it waits still.
+        // It cannot fail: only the holder of the lead gives to waiters, and this one still waits.
         let _given = ticket.give(Stage::Lead(Lead::new(Arc::clone(self) as _, number, place)));
     }
 
-    /// An outage is everybody's: those who wait would only wait for it again, one
-    /// after the other.
+    /// Fails all waiters: in an outage they would only find it out again, one after the other.
     pub(super) fn fail_all(&self, not_had: &NotHad) {
         let waiters = std::mem::take(&mut self.state.lock().waiters);
         fail(waiters, not_had);
     }
 
-    /// The place in the store's queue was taken away: that of all who wait, if there is no
-    /// other. Else others have one, and who led this one is told alone.
+    /// An operator has taken the place in the store's queue away. If it was the only one, all
+    /// waiters have lost it; otherwise only the task that led it is told.
     pub(super) fn place_was_taken(&self, not_had: &NotHad) {
         let is_alone = self.state.lock().leads.out() == 1;
         if is_alone {
@@ -332,8 +329,8 @@ impl Queue {
         }
     }
 
-    /// What was so when the store was asked is so for those who waited then. Who has come
-    /// since asks by itself: it may not be so any more.
+    /// Fails the tasks that waited when the store was asked. The answer may be outdated for
+    /// those that came later, so they ask for themselves.
     pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotHad) {
         let waited = {
             let mut state = self.state.lock();
@@ -345,7 +342,7 @@ impl Queue {
         fail(waited, not_had);
     }
 
-    /// A waiter was dropped.
+    /// Takes out a waiter that was dropped.
     pub(super) fn left(&self, ticket: &Ticket) {
         let is_loose = {
             let mut state = self.state.lock();
@@ -357,8 +354,8 @@ impl Queue {
         }
     }
 
-    /// If nobody waits, nobody has the leads any more that are loose; and once there are no
-    /// others, nobody finds the queue.
+    /// Makes loose leads spare if no task waits, and removes the queue once all of its leads
+    /// are spare.
     fn close(&self) {
         let mut open = self.queues.open.lock();
         let mut state = self.state.lock();
@@ -376,10 +373,10 @@ impl Queue {
         drop((gone, queue));
     }
 
-    /// Who was served last, and whether others wait behind them. A place that
-    /// nobody has come to go on with is given up.
+    /// The tasks that were served last, and whether others wait behind them. Gives up places in
+    /// the store's queue that have been loose since the look before.
     pub(super) fn look(&self) -> (Vec<Served>, bool) {
-        // Dropped behind the lock.
+        // Dropped after the mutex is released.
         let mut places = Vec::new();
         let mut state = self.state.lock();
         for lead in state.leads.all_mut() {
@@ -396,7 +393,7 @@ impl Queue {
         (served.collect(), !state.waiters.is_empty())
     }
 
-    /// It holds up nobody any more.
+    /// The sweep need not look at this task any more.
     pub(super) fn was_served(&self, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
         let is_it = |one: &mut Arc<Ticket>| Arc::ptr_eq(one, ticket);
@@ -406,7 +403,7 @@ impl Queue {
         drop(state);
     }
 
-    /// Somebody did not come for the lease: nor may those behind.
+    /// A task did not collect what it was given; those behind it may not either.
     pub(super) fn doubt(&self) {
         self.state.lock().doubtful = true;
     }
@@ -419,13 +416,14 @@ fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotHad) {
 }
 
 impl Led for Queue {
-    /// The last one closes the queue.
+    /// Lets the lead loose if no task waits, which closes the queue.
     fn pass_on(self: Arc<Self>, number: LeadNumber, place: Option<StorePlace>) {
         let place = place.filter(|place| !place.tries);
         let Some(next) = self.next_leader(number, place.is_some()) else {
             return self.let_loose(number, place);
         };
-        // If it has left meanwhile, what comes back is dropped, and passes on.
+        // If that task has just left, the lead comes back and is dropped, which passes it on
+        // again.
         let _back = next.give(Stage::Lead(Lead::new(self, number, place)));
     }
 }

@@ -4,16 +4,16 @@ use super::lead::LeadNumber;
 use crate::lease::{LeaseGuard, Renewals};
 use crate::token::FencingToken;
 
-/// A lease that the tasks of one queue have one after the other. Dropped, it goes
-/// back to the store.
+/// A lease that the tasks of one queue use one after the other. When dropped, it goes back to
+/// the store.
 #[derive(Debug)]
 pub(super) struct SharedLease {
     pub(super) guard: LeaseGuard,
     /// The lead that follows it.
     pub(super) lead: LeadNumber,
-    /// Which hand-over of the lease this is, from 0.
+    /// How often the lease was handed over so far.
     index: u32,
-    /// How many more there may be.
+    /// How often it may still be handed over.
     pub(super) handovers_left: u32,
 }
 
@@ -27,17 +27,16 @@ impl SharedLease {
         }
     }
 
-    /// Greater than that of every task before this one.
+    /// The token of the present task, greater than those of the tasks before it.
     pub(super) fn token(&self) -> FencingToken {
         let grant = self.guard.lease().token();
         grant.handed_over(u64::from(self.index))
     }
 
-    /// Whether the next task may have it: the store's queue has been kept waiting
-    /// less than the limit, time is left, and it is not the last who has had it: what was to
-    /// be done once has not been done. A lease that is renewed has two thirds
-    /// of its ttl ahead at the least; half of that is left for the next body to
-    /// start with.
+    /// Whether it may be handed over: the limit of hand-overs leaves one for the other processes'
+    /// sake, its `once` has not been done, and more than a third of the ttl is left. A lease that
+    /// is renewed has two thirds of its ttl ahead at least; the next body begins with half of
+    /// that or more.
     pub(super) fn may_go_on(&self) -> bool {
         let lease = self.guard.lease();
         let has_time = || lease.remaining().is_some_and(|left| left > lease.ttl() / 3);
@@ -49,7 +48,7 @@ impl SharedLease {
         self.index += 1;
         self.handovers_left -= 1;
         let lease = self.guard.lease();
-        // Renewed until the next body begins, however the last one wanted it.
+        // Renewed until the next body begins, whatever the last one asked for.
         self.guard.set_renewals(Renewals::Always);
         lease.section().handed_over(lease.key(), self.token());
         self

@@ -1,4 +1,4 @@
-//! Who waits in a queue, and who goes on next.
+//! The waiters of a queue, and which of them is next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::lease::Lease;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// In the order of their numbers.
+    /// Sorted by their numbers.
     pub(super) waiters: VecDeque<Arc<Ticket>>,
-    /// How many have come to wait.
+    /// The number of the last task that came to wait.
     pub(super) came: u64,
     pub(super) leads: Leads,
-    /// When it was held last.
+    /// When this process last held the lock.
     pub(super) was_held: Option<Instant>,
-    /// Somebody did not come for what it was given. Those behind may be the
-    /// same: the lead goes to the first of them who came when it was called.
+    /// A task did not collect what it was given, and those behind it may not either. So all are
+    /// called, and the lead goes to the first that is polled.
     pub(super) doubtful: bool,
 }
 
 impl State {
-    /// Takes out a waiter, if it is still among them.
+    /// Takes out a waiter, if it is still there.
     pub(super) fn take_out(&mut self, ticket: &Ticket) {
         let found = self
             .waiters
@@ -35,7 +35,8 @@ impl State {
         }
     }
 
-    /// Nobody has this lead. Who did, and what it had, are to be dropped behind the lock.
+    /// The lead leaves its task and its lease, which are returned: drop them after the mutex is
+    /// released.
     pub(super) fn lead_passes(
         &mut self,
         number: LeadNumber,
@@ -53,14 +54,14 @@ impl State {
         before
     }
 
-    /// The next waiter, which is to be given something.
+    /// Takes out the next waiter, which is about to be given something.
     pub(super) fn next(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
         let next = self.waiters.pop_front()?;
         self.leads.get(number).served = Some(Arc::clone(&next));
         Some(next)
     }
 
-    /// The first waiter that came when all were called, or has come to wait since.
+    /// Takes out the first waiter that was polled after all were called, or came later.
     pub(super) fn next_who_comes(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
         let comes = self.waiters.iter().position(|one| one.attends())?;
         self.doubtful = false;
@@ -69,7 +70,7 @@ impl State {
         Some(next)
     }
 
-    /// The next waiter, if a used lease will do for it, and it is not in doubt.
+    /// Takes out the next waiter, unless that needs a fresh lease or is in doubt.
     pub(super) fn next_holder(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
         match self.doubtful || self.waiters.front()?.fresh {
             true => None,

@@ -1,13 +1,12 @@
-//! The sweep: what was given to a task that does not come for it is taken back.
+//! The sweep takes back what was given to tasks that do not collect it.
 //!
-//! A future that nobody polls cannot let go of anything by itself: an arm of a
-//! `select!` whose other arm runs long, one of many in `buffer_unordered`. What
-//! it is given, be it a lease, the right to speak to the store or the store's
-//! grant, would be kept from everybody else for as long. So a task of the
-//! manager's own looks, as long as there is something to look at.
+//! A future that nobody polls (an arm of a `select!` whose other arm runs long, one of many in
+//! `buffer_unordered`) cannot give anything away. A lease, the lead of a queue, or the store's
+//! grant would stay with it, and keep everybody else waiting. So a task of the manager looks
+//! every half second, as long as there is something to look at.
 //!
-//! It counts its own looks and not the time. After a pause of the whole process
-//! everybody is given the time to come again.
+//! It counts its own looks, not the time: after a pause of the whole process, every task is
+//! given its time again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,11 +17,11 @@ use crate::timer::sleep;
 
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Who has not come so many looks after the first that saw it has had two and
-/// a half to three seconds.
+/// A task has this many looks after the first that saw it woken and not polled: between two and
+/// a half and three seconds.
 const PATIENCE: u32 = 5;
 
-/// The number of a look. The first ones mean something else in `Attention`.
+/// The number of a look. The first two numbers mean something else in `Attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tick(pub(super) u32);
 
@@ -31,12 +30,12 @@ impl Tick {
         self.0 == before.0 + 1
     }
 
-    /// Whether whoever was first seen not to come at `first` has until the next look.
+    /// Whether a task that was first seen unpolled at `first` has until the next look.
     pub(super) fn is_last_look_after(self, first: Self) -> bool {
         self.0.saturating_sub(first.0) + 1 == PATIENCE
     }
 
-    /// Whether whoever was first seen not to come at `first` has had the time.
+    /// Whether a task that was first seen unpolled at `first` has had its time.
     pub(super) fn is_too_long_after(self, first: Self) -> bool {
         self.0.saturating_sub(first.0) >= PATIENCE
     }
@@ -44,10 +43,9 @@ impl Tick {
 
 pub(super) struct Sweep {
     pub(super) leases: Arc<Leases>,
-    /// Takes back what nobody has come for. Whether there is more that may come to
-    /// that.
+    /// Takes back what was not collected. Returns whether there is anything left to look at.
     looks: Box<dyn Fn(Tick) -> bool + Send + Sync>,
-    /// Its task is there.
+    /// The task that looks is running.
     armed: AtomicBool,
     tick: AtomicU32,
 }
@@ -65,8 +63,7 @@ impl Sweep {
         })
     }
 
-    /// There is something to look at. Costs next to nothing if the task is
-    /// there already.
+    /// Has the sweep look. Costs next to nothing if its task is running already.
     pub(super) fn arm(self: &Arc<Self>) {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return;
@@ -90,8 +87,8 @@ impl std::fmt::Debug for Sweep {
     }
 }
 
-/// The sweep's task. If it is dropped, with its runtime, the next one to arm
-/// the sweep begins another.
+/// The task that looks. If it is dropped with its runtime, the next call of [`Sweep::arm`] begins
+/// another.
 struct Armed(Option<Arc<Sweep>>);
 
 impl Armed {
@@ -102,7 +99,7 @@ impl Armed {
                 continue;
             }
             sweep.armed.store(false, Ordering::SeqCst);
-            // Who came between the two has found it armed.
+            // A task that came between that look and the store found the sweep armed.
             let again = sweep.look() && !sweep.armed.swap(true, Ordering::SeqCst);
             if !again {
                 self.0 = None;

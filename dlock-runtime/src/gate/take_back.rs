@@ -1,4 +1,4 @@
-//! Taking back what a task does not come for.
+//! Taking back what a task does not collect.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use crate::backend::Request;
 use crate::observe;
 
 impl Queues {
-    /// Takes back what nobody has come for. Whether there is more that may come to
-    /// that.
+    /// Takes back what was not collected. Returns whether there is anything left to look at.
     pub(super) fn look(&self, tick: Tick) -> bool {
         let mut outstanding = false;
         for queue in self.all() {
@@ -35,8 +34,8 @@ impl Queues {
                 queue.was_served(&ticket);
                 return false;
             }
-            // Whether it comes if it is woken shows at the next look: it may have an
-            // answer that its runtime, which is blocked, would have to hear.
+            // Woken to see at the next look whether it is polled: its runtime may be blocked,
+            // and the store's answer lie there unread.
             Seen::Comes { lease } if lease || is_waited_for => ticket.wake(),
             Seen::Comes { .. } => return false,
             Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
@@ -46,10 +45,10 @@ impl Queues {
                     drop(given);
                 }
             }
-            // Those behind may not come either. Who of them does shows by the next look.
+            // The waiters behind it may not be polled either: the next look shows which are.
             Seen::Neglects { since, .. } if tick.is_last_look_after(since) => queue.call_all(),
             Seen::Neglects { lease: true, since } if since == tick => ticket.show(),
-            // The store has answered, as it seems.
+            // Something has woken it: the store has probably answered.
             Seen::Neglects {
                 lease: false,
                 since,
@@ -61,8 +60,8 @@ impl Queues {
         true
     }
 
-    /// Nobody is there to hear the store's answer. Whether it has granted the
-    /// lock, it is asked.
+    /// The task does not read the store's answer. Asks the store whether it has granted the
+    /// lock, and if so counts that as held.
     fn show_if_granted(&self, asked: Option<Request>, ticket: Arc<Ticket>) {
         let Some(request) = asked else {
             return;

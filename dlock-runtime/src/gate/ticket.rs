@@ -18,23 +18,22 @@ use crate::sync::Mutex;
 pub(crate) struct Entry<'a> {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
-    /// Does not wait, neither here nor in the store.
+    /// Does not wait, here or in the store.
     pub(crate) try_only: bool,
-    /// Needs a lease that comes from the store, not one that was used before:
-    /// it will not be renewed.
+    /// Needs a fresh lease from the store, as it will not be renewed: not one that is handed over.
     pub(crate) fresh: bool,
-    /// What it is asked for.
+    /// The critical section that it is for.
     pub(crate) section: &'a SectionSpan,
 }
 
-/// What a task and the gate share. Exactly one of the two takes out what was put
-/// in: the task when it is polled or dropped, or the gate because it was not. It is
-/// what the store wakes, and so knows whether the task comes.
+/// What a task and the gate share. What is put in is taken out exactly once: by the task when it
+/// is polled or dropped, or by the gate when it is not. The store's wake-ups pass through it, so
+/// it knows whether the task is polled after them.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// Its number in the queue; 0 if it never waits there.
+    /// Its number in the queue; 0 if it never waited there.
     pub(super) number: u64,
-    /// Needs a lease that was not used before.
+    /// Needs a fresh lease.
     pub(super) fresh: bool,
     labels: Labels,
     attention: Attention,
@@ -44,34 +43,34 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 struct Slot {
     stage: Stage,
-    /// What lies here counts as held, as the task does not come.
+    /// Counts the lease that lies here as held, as the task does not collect it.
     shown: Option<Counted>,
 }
 
-/// How far a task has come.
+/// What a task waits for, or has been given.
 #[derive(Debug)]
 pub(super) enum Stage {
     Waits,
-    /// It waits, and should look around.
+    /// It waits, and is to look for a loose lead.
     Called,
     Lease(SharedLease),
     Lead(Lead),
     Failed(NotHad),
-    /// The task has what it came for, or has left, or what it had was taken back.
+    /// The task has collected it, or has left, or it was taken back.
     Gone,
 }
 
-/// What the sweep sees of a task.
+/// What the sweep sees when it looks at a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It waits, as far as is known, or is polled right now.
+    /// It waits, or is being polled right now.
     Waits,
-    /// It comes whenever it is woken: it asks the store, or has this and waits for
+    /// It is polled whenever it is woken: it asks the store, or has a lease and waits for its
     /// other keys.
     Comes { lease: bool },
-    /// It has something, and has not come for it since this look.
+    /// It has been given something, and was not polled since this look.
     Neglects { lease: bool, since: Tick },
-    /// It holds up nobody.
+    /// It keeps nothing from others.
     Gone,
 }
 
@@ -91,7 +90,7 @@ impl Ticket {
         })
     }
 
-    /// Gives the task something, or back what it does not wait for any more.
+    /// Gives the task something. Returns it if the task no longer waits.
     pub(super) fn give(&self, given: Stage) -> Result<(), Stage> {
         {
             let mut slot = self.slot.lock();
@@ -104,12 +103,12 @@ impl Ticket {
         Ok(())
     }
 
-    /// The task leads, and goes on by the request that it has made.
+    /// Puts back the lead of the task, with the request that it has begun.
     pub(super) fn asks(&self, lead: Lead) {
         self.slot.lock().stage = Stage::Lead(lead);
     }
 
-    /// Takes out all there is: the task leaves.
+    /// The task leaves, with what it was given.
     pub(super) fn leave(&self) -> Stage {
         let (stage, _shown) = {
             let mut slot = self.slot.lock();
@@ -119,18 +118,18 @@ impl Ticket {
         stage
     }
 
-    /// What has come for the task, or its waker is kept for when it does. A lead comes
-    /// with the store's answer, or is there to ask for one.
+    /// Takes out what the task was given, or keeps its waker. A lead is ready with the store's
+    /// answer, or for the task to ask.
     pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Stage> {
-        // Dropped behind the lock: a recorder's code is not ours.
+        // Dropped after the mutex is released, as it runs the code of a metrics recorder.
         #[allow(
             clippy::needless_late_init,
             reason = "it is dropped after what comes next"
         )]
         let _shown;
         let mut slot = self.slot.lock();
-        // Under the lock: or the sweep, which has just seen it not come, would be
-        // told that it does, and take what it has all the same.
+        // While the mutex is held. Otherwise the sweep, which has just seen the task unpolled,
+        // could take back what it has although it is polled now.
         self.attention.attend(cx.waker());
         _shown = slot.shown.take();
         match &mut slot.stage {
@@ -148,7 +147,7 @@ impl Ticket {
         Poll::Ready(std::mem::replace(&mut slot.stage, Stage::Gone))
     }
 
-    /// The task comes, and leaves the lease that it has here. Whether it is here still.
+    /// The task is polled, and leaves its lease here. Returns whether that is still here.
     pub(super) fn still_has(&self, cx: &Context<'_>) -> bool {
         #[allow(
             clippy::needless_late_init,
@@ -163,7 +162,7 @@ impl Ticket {
         has
     }
 
-    /// Whether the task comes for what it has.
+    /// What the sweep sees of this task.
     pub(super) fn look(&self, tick: Tick) -> Seen {
         let Some(slot) = self.slot.try_lock() else {
             return Seen::Waits;
@@ -172,7 +171,7 @@ impl Ticket {
             Stage::Waits | Stage::Called => return Seen::Waits,
             Stage::Lease(_) => true,
             Stage::Lead(_) => false,
-            // Whoever is told of a failure holds up nobody.
+            // A task that was told of a failure keeps nothing from others.
             Stage::Failed(_) | Stage::Gone => return Seen::Gone,
         };
         match self.attention.neglects_since(tick) {
@@ -181,13 +180,13 @@ impl Ticket {
         }
     }
 
-    /// Counts as held what lies here, until somebody comes for it.
+    /// Counts what lies here as held until it is collected or taken back.
     pub(super) fn show(&self) {
         let shown = self.labels.holding();
         let Some(mut slot) = self.slot.try_lock() else {
             return;
         };
-        // Dropped outside of the lock: a recorder's code is not ours.
+        // Dropped after the mutex is released, as it runs the code of a metrics recorder.
         let _too_late = match self.is_neglected(&slot) {
             true => slot.shown.replace(shown),
             false => Some(shown),
@@ -195,7 +194,7 @@ impl Ticket {
         drop(slot);
     }
 
-    /// Takes back what the task has not come for. `None` if it has just come, or
+    /// Takes back what the task has not collected. `None` if it has just been polled, or has
     /// left.
     pub(super) fn take_back(&self) -> Option<Stage> {
         let mut slot = self.slot.try_lock()?;
@@ -208,7 +207,7 @@ impl Ticket {
         Some(given)
     }
 
-    /// Whether the task has come since it was last woken.
+    /// Whether the task was polled since it was last woken.
     pub(super) fn attends(&self) -> bool {
         self.attention.attends()
     }
@@ -217,7 +216,7 @@ impl Ticket {
         matches!(slot.stage, Stage::Lease(_) | Stage::Lead(_)) && !self.attends()
     }
 
-    /// Has the task come, if it does, as if the store had woken it.
+    /// Wakes the task, as the store would.
     pub(super) fn wake(&self) {
         self.attention.wake();
     }

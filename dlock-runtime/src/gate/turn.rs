@@ -1,4 +1,4 @@
-//! A turn: a task's time with a lease, and what comes after it.
+//! A turn: a task's time with a lease, and its end.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::lease::{Lease, LeaseGuard, Renewals};
 use crate::observe::SectionSpan;
 use crate::token::FencingToken;
 
-/// One task's time with a lease. Dropped, the lease goes back to the store; a
-/// turn that nobody began goes to the next task first.
+/// One task's time with a lease. When dropped, the lease goes back to the store; if no body had
+/// begun, it is first offered to the next task.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Present until the turn ends.
+    /// `None` once the turn has ended.
     pub(super) lease: Option<SharedLease>,
     pub(super) queue: Arc<Queue>,
     begun: bool,
@@ -30,8 +30,7 @@ impl Turn {
         }
     }
 
-    /// The body begins: from here on, only its normal end lets the lease be
-    /// handed over.
+    /// The body begins. From now on the lease is handed over only if the body ends normally.
     pub(crate) fn begin(&mut self, section: SectionSpan, renewals: Renewals) {
         self.begun = true;
         self.lease().speak_for(section);
@@ -42,13 +41,12 @@ impl Turn {
         self.shared().guard.lease()
     }
 
-    /// The token of this turn: greater than that of every turn before it.
+    /// The token of this turn, greater than those of all turns before it.
     pub(crate) fn token(&self) -> FencingToken {
         self.shared().token()
     }
 
-    /// Ends the turn after a body that ended normally by handing the lease
-    /// over, if there is nothing to wait for.
+    /// Ends the turn of a body that ended normally, if the lease can be handed over at once.
     pub(crate) fn hand_over(mut self, not_before: Option<Instant>) -> Result<(), Self> {
         match self.kept_until(not_before).is_none() && self.passes() {
             true => Ok(()),
@@ -56,10 +54,9 @@ impl Turn {
         }
     }
 
-    /// Ends the turn after a body that ended normally: hands the lease over,
-    /// or gives it back and waits until the store has answered. If
-    /// `not_before` is still ahead, the store is told, and the lease goes back
-    /// in the background at that time.
+    /// Ends the turn of a body that ended normally: hands the lease over, or gives it back and
+    /// waits for the store's answer. If `not_before` is still ahead, the store is told so, and
+    /// the lease goes back at that time, in the background.
     pub(crate) async fn end(
         mut self,
         not_before: Option<Instant>,
@@ -68,7 +65,7 @@ impl Turn {
         if kept_until.is_none() && self.passes() {
             return Ok(Released::Released);
         }
-        // A task of this process may ask for the lock next.
+        // Another task of this process will ask for the lock next.
         let followed = self.queue.is_waited_for();
         match (self.take(), kept_until) {
             (Some(lease), None) => lease.release(followed).await,
@@ -77,16 +74,15 @@ impl Turn {
         }
     }
 
-    /// From now on the lease is not handed over: some body inside was
-    /// cancelled, panicked or lost it.
+    /// Rules out a hand-over: some body inside was cancelled, panicked or lost the lease.
     pub(crate) fn keep_to_oneself(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.handovers_left = 0;
         }
     }
 
-    /// Ends the turn after a body that was cancelled, panicked or lost the
-    /// lease, or a guard that was dropped: never hands it over.
+    /// Ends the turn of a body that was cancelled, panicked or lost the lease, or of a guard that
+    /// was dropped. The lease is not handed over.
     pub(crate) fn abandon(mut self, not_before: Option<Instant>) {
         let kept_until = self.kept_until(not_before);
         match (self.take(), kept_until) {
@@ -95,7 +91,7 @@ impl Turn {
         }
     }
 
-    /// Gives the lease to the next task in this process. Whether there is one for it.
+    /// Gives the lease to the next task of this process. Returns whether one took it.
     fn passes(&mut self) -> bool {
         let Some(lease) = self.lease.take_if(|lease| lease.may_go_on()) else {
             return false;
@@ -104,13 +100,13 @@ impl Turn {
         self.lease.is_none()
     }
 
-    /// Until when the lock is kept after its body has ended, if that is still
-    /// ahead and the lease is not lost.
+    /// Until when the lock is kept after its body has ended: `None` if that has passed, or the
+    /// lease is lost.
     fn kept_until(&self, not_before: Option<Instant>) -> Option<Instant> {
         let guard = &self.shared().guard;
         let lease = guard.lease();
         let ahead = |&instant: &Instant| instant > guard.now() && lease.is_held();
-        // A mark keeps all others out too, and from now on.
+        // The mark of a `once` keeps others out as well, so the lock need not be kept.
         not_before.filter(|instant| ahead(instant) && !lease.is_remembered_until(*instant))
     }
 
@@ -119,7 +115,7 @@ impl Turn {
     }
 
     fn shared(&self) -> &SharedLease {
-        // Only what ends the turn takes it out.
+        // Only the methods that consume the turn take it out.
         self.lease
             .as_ref()
             .unwrap_or_else(|| unreachable!("a turn ends once"))

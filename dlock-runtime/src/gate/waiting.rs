@@ -1,4 +1,4 @@
-//! A task at the gate.
+//! A task that waits at the gate.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,7 @@ use super::queue::Queue;
 use super::ticket::{Stage, Ticket};
 use super::turn::Turn;
 
-/// A task's end of its [`Ticket`]. Dropped, whatever it has passes on.
+/// A task's side of its [`Ticket`]. When dropped, what the task was given goes to the next.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) queue: Arc<Queue>,
@@ -15,7 +15,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// What has come for the task.
+    /// What the task was given.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Stage> {
         loop {
             match ready!(self.ticket.poll(cx)) {
@@ -25,7 +25,7 @@ impl Waiting {
         }
     }
 
-    /// Leaves, with the turn that it has, if it has one.
+    /// Leaves the gate, with the turn that the task was given, if it was.
     pub(super) fn leave(&self) -> Option<Turn> {
         match self.ticket.leave() {
             Stage::Waits | Stage::Called => {
