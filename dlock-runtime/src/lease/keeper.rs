@@ -1,5 +1,5 @@
-//! The keeper: the schedule of all leases of a manager, by when each is to be
-//! looked at next. A task of its own goes by it.
+//! The keeper: the schedule of all leases of a manager, sorted by when each has to be looked at
+//! next. A task of its own works through the schedule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +21,18 @@ use crate::tables::HashSet;
 pub(crate) struct Keeper {
     pub(super) clock: Clock,
     schedule: Mutex<Schedule>,
-    /// Told when something has to be done earlier than the last look said.
+    /// Notified when something is due earlier than the last look said.
     pub(super) earlier: Notify,
-    /// Whether the last renewals failed: an outage is one warning, not one for
-    /// every attempt.
+    /// Whether the last renewals failed. An outage is logged once, not for every attempt.
     failing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Schedule {
-    /// By the time of the next look, then by the number of the request.
+    /// Sorted by the time of the next look, then by the sequence number of the owner.
     leases: BTreeMap<(Instant, u64), Arc<Lease>>,
-    /// When the task will wake up by itself. A lease that is due later need
-    /// not wake it, so a short hold costs no more than a map entry.
+    /// When the task will wake up by itself. A lease that is due later need not wake it, so a short
+    /// hold costs only a map entry.
     armed: Option<Instant>,
     closed: bool,
 }
@@ -42,8 +41,8 @@ struct Schedule {
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) renewals: Vec<Arc<Lease>>,
-    /// Leases whose deadline has passed, or that have ended before. To be dropped
-    /// outside of the lock: the last to know one closes its span.
+    /// Leases whose deadline has passed, or that ended before it. They must be dropped after the
+    /// mutex is released: the last reference to a lease closes its span.
     pub(super) ended: Vec<Arc<Lease>>,
     pub(super) next: Option<Instant>,
 }
@@ -79,12 +78,12 @@ impl Keeper {
         }
     }
 
-    /// Puts a lease in the schedule, or moves it to where it belongs now.
+    /// Puts a lease in the schedule, or moves it to its new place.
     pub(super) fn reschedule(&self, lease: &Arc<Lease>, now: Instant) {
         let mut schedule = self.schedule.lock();
         let mut state = lease.state.lock();
         schedule.remove(lease, &mut state);
-        // One that nobody looks at would keep its leases for ever.
+        // A closed schedule is not looked at any more, and would keep the lease for ever.
         if state.phase != Phase::Held || schedule.closed {
             return;
         }
@@ -106,9 +105,8 @@ impl Keeper {
         schedule.remove(lease, &mut lease.state.lock());
     }
 
-    /// Takes out what is to be done now, and says when to look again: each lease
-    /// leaves the schedule, or moves behind `now`, so that there is an end. `None`
-    /// once it is closed.
+    /// Takes out what is due now, and says when to look again. Each lease leaves the schedule or
+    /// moves to a time after `now`, so the loop ends. `None` once the keeper is closed.
     pub(super) fn look(&self) -> Option<Due> {
         let mut schedule = self.schedule.lock();
         if schedule.closed {
@@ -135,15 +133,15 @@ impl Keeper {
                 Step::Renew => {
                     state.plan.renewal_sent();
                     due.renewals.push(Arc::clone(&lease));
-                    // To see it end, if there is no answer before.
+                    // To see the lease end if no answer comes before.
                     let deadline = state.plan.deadline();
                     schedule.insert(deadline, &lease, &mut state);
                 }
                 Step::LookAt(instant) => schedule.insert(instant, &lease, &mut state),
             }
         }
-        // A lease that was given back before this looked at it does not disarm it:
-        // the next would wake it again, and so each of many short holds.
+        // A lease that was given back before this look does not disarm the timer. Otherwise the
+        // next of many short holds would wake the task again, and so would each one after it.
         let next = schedule.leases.keys().next().map(|(next, _)| *next);
         schedule.armed = next.or(schedule.armed.filter(|&armed| armed > now));
         due.next = schedule.armed;
@@ -158,7 +156,7 @@ impl Keeper {
         of_them.cloned().collect()
     }
 
-    /// A runtime has ended. Another one that took one of the leases, if there is any.
+    /// Another runtime that took one of the leases, if there is one, after `ended` has ended.
     pub(super) fn other_home(&self, ended: runtime::Id) -> Option<runtime::Handle> {
         let schedule = self.schedule.lock();
         let mut other = None;
@@ -170,7 +168,7 @@ impl Keeper {
         other
     }
 
-    /// Forgets all leases, for good, and ends the task once it looks.
+    /// Forgets all leases for good. The task ends at its next look.
     pub(super) fn close(&self) {
         let leases = {
             let mut schedule = self.schedule.lock();
@@ -192,12 +190,12 @@ mod tests {
     use crate::observe::{Labels, SectionSpan};
     use crate::token::FencingToken;
 
-    /// Each of many short holds would otherwise wake the keeper's thread.
+    /// Otherwise, each of many short holds would wake the keeper's thread.
     #[tokio::test(start_paused = true)]
     async fn a_look_between_two_short_holds_does_not_disarm() {
         let keeper = Keeper::new(Clock::Tokio);
         let due = Instant::now() + Duration::from_secs(10);
-        // A lease woke it, and had been given back before it looked.
+        // A lease woke the keeper, and was given back before the keeper looked.
         keeper.schedule.lock().armed = Some(due);
         let look = || {
             let next = keeper.look().and_then(|due| due.next);
@@ -209,8 +207,8 @@ mod tests {
         assert_eq!(look(), None);
     }
 
-    /// A keeper that is late by anything leaves nothing in its schedule that it
-    /// should have looked at: else it would look again at once, and for ever.
+    /// However late a keeper looks, it leaves nothing overdue in its schedule. Otherwise it would
+    /// look again at once, for ever.
     #[tokio::test(start_paused = true)]
     async fn a_look_leaves_nothing_behind_however_late() {
         let ttl = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! Leases: their life from grant to release or loss, seen from this process.
+//! Leases: their life from grant to release or loss, as this process sees it.
 //!
-//! The local deadline of a lease is *sent at* + ttl − drift margin on the
-//! monotonic clock, counted from the last request that the store confirmed, so
-//! that this process stops believing in a lease before the store does.
+//! The local deadline of a lease is *sent at* + ttl − drift margin on the monotonic clock. It is
+//! counted from the last request that the store confirmed, so this process stops believing in a
+//! lease before the store does.
 
 mod keeper;
 mod plan;
@@ -31,8 +31,8 @@ use crate::reach::Reach;
 use crate::sync::Mutex;
 use crate::tables::HashMap;
 
-/// All leases of one manager, and what they share: the store, where work goes on by
-/// itself, and who keeps them.
+/// All leases of one manager, and what they share: the store, the executor for background work, and
+/// the keepers that renew them.
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(crate) backend: Arc<dyn Backend>,
@@ -41,17 +41,17 @@ pub(crate) struct Leases {
     pub(crate) reach: Reach,
     /// Whether the store gets requests in the order in which they are made.
     in_order: bool,
-    /// One keeper; for the `memory:` store, one for each runtime that takes
-    /// leases, since there every runtime has a clock of its own.
+    /// One keeper. The `memory:` store has one for each runtime that takes leases, since each
+    /// runtime has its own clock there.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
-    /// Leases on their way back.
+    /// Leases that are being given back.
     returns: InFlight,
     /// Cancelled when the manager is shut down.
     pub(crate) shut_down: CancellationToken,
 }
 
 impl Leases {
-    /// In a store that has been started.
+    /// `backend` must have been started.
     pub(crate) fn new(backend: Arc<dyn Backend>, executor: Executor, reach: Reach) -> Self {
         Self {
             in_order: backend.capabilities().in_order,
@@ -68,9 +68,9 @@ impl Leases {
         self.executor.clock().now()
     }
 
-    /// Waits until every lease on its way back has arrived or run out, and
-    /// likewise whatever dropped requests left in the store. Leases held back by
-    /// `min_hold` are left to the store to expire.
+    /// Waits until every lease that is being given back has arrived or run out, and until the store
+    /// has cleaned up after dropped requests. Leases that `min_hold` keeps are left to the store,
+    /// which expires them.
     pub(crate) async fn shutdown(&self) {
         self.shut_down.cancel();
         self.returns.wait_idle().await;

@@ -1,5 +1,4 @@
-//! When a lease is renewed, and when it ends: one decision for whoever looks at
-//! it, however late that is.
+//! When a lease is renewed, and when it ends: one decision for every caller, however late it asks.
 
 use std::time::Duration;
 
@@ -25,16 +24,16 @@ impl Renewals {
     }
 }
 
-/// The renewal that comes next.
+/// The next renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
-    /// Due at this instant, if the lease is still renewed then.
+    /// Due at this instant, if the lease is still to be renewed then.
     Due(Instant),
-    /// Sent, and not answered.
+    /// Sent, and not answered yet.
     InFlight,
 }
 
-/// What is to become of a held lease if the store says nothing more.
+/// What will happen to a held lease if the store sends nothing more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     deadline: Instant,
@@ -42,18 +41,18 @@ pub(super) struct Plan {
     renewal: Renewal,
 }
 
-/// What there is to do about a lease at one instant.
+/// What to do about a lease at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Its local deadline has passed.
     End,
     Renew,
-    /// Nothing before this instant, which is later than the one asked about.
+    /// Nothing to do before this instant, which is later than the instant asked about.
     LookAt(Instant),
 }
 
 impl Plan {
-    /// For a lease whose request was sent then, renewed until somebody says
+    /// The plan of a lease that was requested at `sent_at`. It is renewed until `set_renewals` says
     /// otherwise.
     pub(super) fn new(sent_at: Instant, ttl: Duration) -> Self {
         let deadline = local_deadline(sent_at, ttl);
@@ -72,7 +71,7 @@ impl Plan {
         self.renewals
     }
 
-    /// Says whether that changes anything.
+    /// Returns whether this changes anything.
     pub(super) fn set_renewals(&mut self, renewals: Renewals) -> bool {
         std::mem::replace(&mut self.renewals, renewals) != renewals
     }
@@ -81,16 +80,15 @@ impl Plan {
         self.renewal == Renewal::InFlight
     }
 
-    /// The one place that says what is next. A keeper that comes late, as its
-    /// thread or its machine stood still, asks about another instant than the one
-    /// it was told to come at; whatever that is, it has something to do or is told
-    /// a later one, so that it never asks twice about the same.
+    /// The only place that decides the next step. A keeper may ask later than it was told to,
+    /// because its thread or machine stood still. Whatever the instant, the keeper either gets
+    /// something to do or is told a later instant, so it never asks about the same one twice.
     pub(super) fn step(&self, now: Instant) -> Step {
         if now >= self.deadline {
             return Step::End;
         }
         match self.renewal {
-            // By what holds when it would be sent.
+            // Decided by what holds when the renewal would be sent.
             Renewal::Due(instant) if self.renewals.go_on(instant.max(now)) => {
                 if instant <= now {
                     Step::Renew
@@ -106,16 +104,16 @@ impl Plan {
         self.renewal = Renewal::InFlight;
     }
 
-    /// If a renewal was in flight, it has ended without an answer; another may be
-    /// sent then.
+    /// If a renewal was in flight, it has ended without an answer. The next may be sent at
+    /// `again_at`.
     pub(super) fn renewal_unanswered(&mut self, again_at: Instant) {
         if self.is_renewal_in_flight() {
             self.renewal = Renewal::Due(again_at);
         }
     }
 
-    /// The store confirmed a renewal that was sent then. A late answer never
-    /// shortens the lease.
+    /// The store confirmed a renewal that was sent at `sent_at`. A late answer never shortens the
+    /// lease.
     pub(super) fn renewed(&mut self, sent_at: Instant, ttl: Duration) {
         self.deadline = self.deadline.max(local_deadline(sent_at, ttl));
         if let Renewal::Due(_) = self.renewal {
@@ -128,14 +126,14 @@ impl Plan {
         self.renewal = Renewal::Due(renew_at(self.deadline, ttl));
     }
 
-    /// The store is to end the lease then, and not before.
+    /// The store ends the lease at `instant`, and not before.
     pub(super) fn end_at(&mut self, instant: Instant) {
         self.deadline = instant;
     }
 }
 
-/// What the clocks of this machine and of the store may drift apart during a
-/// ttl, and what their resolution hides: 1% and 2 ms.
+/// How far the clocks of this machine and of the store may drift apart during a ttl, plus what
+/// their resolution hides: 1% and 2 ms.
 pub(super) fn drift_margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -144,8 +142,8 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl.saturating_sub(drift_margin(ttl))
 }
 
-/// After a third of the ttl, or a little sooner: leases that were taken together
-/// must not be renewed together for ever.
+/// After a third of the ttl, or a little sooner, so that leases that were taken together are not
+/// renewed together for ever.
 fn renew_at(deadline: Instant, ttl: Duration) -> Instant {
     let jitter = ttl.mul_f64(chance() / 15.0);
     let before_the_end = (ttl * 2 / 3).saturating_sub(drift_margin(ttl)) + jitter;
@@ -158,8 +156,8 @@ mod tests {
 
     const TTLS: [u64; 4] = [10, 200, 1_000, 30_000];
 
-    /// Every plan that a lease of this ttl can have, granted at `start`, in
-    /// steps of a twentieth of the ttl.
+    /// Every plan that a lease of this ttl can have if it was granted at `start`, in steps of a
+    /// twentieth of the ttl.
     fn plans(start: Instant, ttl: Duration) -> impl Iterator<Item = Plan> {
         let at = move |step: u32| start + ttl * step / 20;
         let renewals = [Renewals::Always, Renewals::Never]
@@ -178,8 +176,8 @@ mod tests {
         })
     }
 
-    /// Each instant at which something changes, just before, and just after,
-    /// and some in between: a look may come as late as it likes.
+    /// The instants at which something changes, just before and after them, and some in between: a
+    /// look may come at any time.
     fn looks(plan: &Plan, start: Instant, ttl: Duration) -> Vec<Instant> {
         let mut looks: Vec<_> = (0..=60).map(|step| start + ttl * step / 40).collect();
         looks.push(plan.deadline);
@@ -220,8 +218,8 @@ mod tests {
         }
     }
 
-    /// Who looks when told to, or later by anything, is done after few looks:
-    /// the lease ends, or is renewed, for which there is another plan then.
+    /// A caller that looks when told to, or any time later, needs only a few looks until the lease
+    /// ends or is renewed. A renewal makes a new plan.
     #[test]
     fn no_number_of_late_looks_is_without_end() {
         let start = Instant::now() + Duration::from_secs(60);
@@ -263,7 +261,7 @@ mod tests {
             panic!("{plan:?}");
         };
         assert!(due < next && next <= due + ttl / 3);
-        // What changes meanwhile counts at once.
+        // A change made meanwhile takes effect at once.
         assert!(plan.set_renewals(Renewals::Until(next)));
         assert_eq!(plan.step(next), Step::LookAt(plan.deadline()));
         assert_eq!(plan.step(plan.deadline()), Step::End);

@@ -1,11 +1,10 @@
 //! Whether this process stood still while it waited for an answer.
 //!
-//! A lease that is over when its grant is seen may be so for two reasons. The
-//! store is slower than the ttl: then no number of requests helps, and the ttl has
-//! to be raised. Or nobody here looked, as the caller's runtime was blocked or the
-//! whole process was paused, and the next request may well be answered in time.
-//! How late the answer was says nothing about which it is; that a timer was late
-//! by as much does.
+//! A lease can be over by the time its grant is seen for two reasons. The store may be slower than
+//! the ttl: then repeating the request does not help, and the ttl has to be raised. Or this process
+//! did not run, because the caller's runtime was blocked or the whole process was paused: then the
+//! next request may well be answered in time. The delay of the answer does not tell the two apart,
+//! but a timer that fired just as late does.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,18 +14,18 @@ use tokio::time::Instant;
 
 use crate::executor::Executor;
 
-/// How often a pulse is looked for, as a part of the ttl.
+/// How often the pulse is checked within a ttl.
 const BEATS_PER_TTL: u32 = 8;
 
-/// The pulse of whoever polls a future.
+/// The pulse of the task that polls a future.
 pub(super) struct Pulse<'a> {
     executor: &'a Executor,
     ttl: Duration,
     beat: Duration,
     last: Instant,
-    /// For how long there was none, lately.
+    /// How long the task was not polled, recently.
     stood_still: Duration,
-    /// When it came back.
+    /// When the last gap ended.
     since: Instant,
 }
 
@@ -43,7 +42,7 @@ impl<'a> Pulse<'a> {
         }
     }
 
-    /// Polls `work` to its end, and looks at the clock meanwhile.
+    /// Polls `work` to its end, and checks the clock meanwhile.
     pub(super) async fn of<F: Future>(&mut self, work: F) -> F::Output {
         let clock = self.executor.clock();
         let mut work = pin!(work);
@@ -59,8 +58,8 @@ impl<'a> Pulse<'a> {
         }
     }
 
-    /// For how long nothing was polled that should have been, within the last ttl
-    /// or close before it.
+    /// How long the task was not polled although it should have been, within the last ttl or
+    /// shortly before it.
     pub(super) fn stood_still(&self) -> Duration {
         self.stood_still
     }
@@ -72,7 +71,7 @@ impl<'a> Pulse<'a> {
             self.stood_still += gap - self.beat;
             self.since = now;
         } else if now.saturating_duration_since(self.since) > self.ttl {
-            // What was sent before that has been answered.
+            // Requests sent before the gap have been answered by now.
             self.stood_still = Duration::ZERO;
         }
     }

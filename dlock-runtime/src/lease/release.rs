@@ -1,4 +1,4 @@
-//! Giving leases back, whatever becomes of the caller.
+//! Gives leases back, whatever happens to the caller.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,14 +14,13 @@ use super::state::{Lease, WayBack};
 use crate::backend::{BackendError, Released, Renewed};
 use crate::timer::{sleep, sleep_until};
 
-/// The first pause before a failed release is tried again; doubled up to
-/// [`LAST_PAUSE`].
+/// The first pause before a failed release is tried again. It doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A lease that somebody is responsible for. Dropped before the store has taken it
-/// back, it goes back in a task of the manager's own; dropped there, the lock ends
-/// with its ttl.
+/// A lease with an owner that must give it back. If dropped before the store has taken it back, a
+/// background task of the manager releases it. If dropped in that task too, the lock ends with its
+/// ttl.
 #[derive(Debug)]
 pub(crate) struct LeaseGuard {
     lease: Arc<Lease>,
@@ -46,14 +45,14 @@ impl LeaseGuard {
         self.leases.now()
     }
 
-    /// It came in time: from here on, it is renewed, and its end is seen.
+    /// The lease was granted in time: from now on it is renewed and its end is noticed.
     pub(super) fn is_taken(&self, now: Instant) {
         self.keeper.reschedule(&self.lease, now);
     }
 
-    /// Nobody has had the lease, and nobody will. The store may have begun to count
-    /// just now, so it is given back for as long as a lease lasts. It may have ended
-    /// it too, which is no news.
+    /// The lease came too late to be used. The store may have started its ttl only now, so the
+    /// release is retried for a whole ttl. The store may also have ended the lease already, so
+    /// `asked` keeps that from being reported as a loss.
     pub(super) fn is_too_late(&self, now: Instant) {
         self.ends_after(self.lease.ttl(), now);
         self.back(|back| back.asked = true);
@@ -67,21 +66,18 @@ impl LeaseGuard {
         }
     }
 
-    /// Gives the lease back, here and now. If the store does not answer, or
-    /// the caller is dropped, the manager goes on trying by itself until the
-    /// lease has run out. What follows the lease goes on once the store has
-    /// been asked; `followed` says that there is a task that will ask it for the
-    /// same key then.
+    /// Gives the lease back now. If the store does not answer, or the caller is dropped, the
+    /// manager keeps trying until the lease has run out. The follower proceeds once the store has
+    /// been asked. `followed` says that a task will then ask the store for the same key.
     pub(crate) async fn release(self, followed: bool) -> Result<Released, BackendError> {
         self.count();
         self.attempt(followed).await
     }
 
-    /// Keeps the lease until `instant` and then gives it back, in the
-    /// background. The store is told here and now to let it expire at `instant`
-    /// by itself: neither the end of the runtime nor that of the process frees
-    /// it sooner. If it does not answer, or the caller is dropped, that goes on
-    /// in the background too.
+    /// Keeps the lease until `instant`, then gives it back in the background. The store is told now
+    /// to let the lease expire at `instant`, so neither the end of the runtime nor that of the
+    /// process frees it sooner. If the store does not answer, or the caller is dropped, that
+    /// continues in the background too.
     pub(crate) async fn release_at(self, instant: Instant) -> Result<Released, BackendError> {
         self.back(|back| back.kept_until = Some(instant));
         self.count();
@@ -93,7 +89,7 @@ impl LeaseGuard {
         self.back(|back| back.kept_until = Some(instant));
     }
 
-    /// Nobody need wait for a lease that has run out: whether its release arrives makes
+    /// Makes a shutdown wait for the release, unless the lease has run out: then its release makes
     /// no difference to those who wait for the lock.
     fn count(&self) {
         let held = self.lease.loss().is_none();
@@ -101,7 +97,7 @@ impl LeaseGuard {
         self.back(|back| back.counted = counted);
     }
 
-    /// There is nothing left to do, and to wait for.
+    /// Nothing is left to do or to wait for.
     fn arrived(&self) {
         self.back(|back| {
             back.arrived = true;
@@ -113,22 +109,22 @@ impl LeaseGuard {
         change(&mut self.lease.state.lock().back)
     }
 
-    /// Nobody works under the lease any more: it is not renewed from now on.
+    /// Nobody works under the lease any more: stops its renewal.
     fn ends(&self) {
         self.lease.is_released();
         self.keeper.unschedule(&self.lease);
     }
 
-    /// Nobody works under the lease any more, and the store ends it after `time` from
-    /// then on. It is given up late, not early.
+    /// Nobody works under the lease any more, and the store ends it `time` after `from`. The local
+    /// deadline errs on the late side here.
     fn ends_after(&self, time: Duration, from: Instant) {
         let end = from + time + drift_margin(time);
         self.lease.state.lock().plan.end_at(end);
         self.ends();
     }
 
-    /// Ends renewal for good and waits for the one in flight: what is sent
-    /// after this comes after every renewal.
+    /// Ends renewal for good and waits for the renewal in flight, so that the next request reaches
+    /// the store after every renewal.
     async fn stop_renewal(&self) {
         self.ends();
         if self.lease.state.lock().plan.is_renewal_in_flight() {
@@ -137,8 +133,8 @@ impl LeaseGuard {
         self.lease.renewal_answered().await;
     }
 
-    /// Sets the store's own expiry to the end of a lease that is kept, and ours, unless
-    /// the store has answered that before.
+    /// Sets the expiry of a kept lease in the store and the local deadline to `until`, unless the
+    /// store has already confirmed it.
     async fn tell(&self, until: Instant) -> Result<Released, BackendError> {
         if self.back(|back| back.confirmed) {
             return Ok(Released::Released);
@@ -148,8 +144,8 @@ impl LeaseGuard {
         let left = until.saturating_duration_since(self.now());
         let mut request = self.lease.request.clone();
         request.ttl = left.max(Duration::from_millis(1));
-        // Before it is sent, here and below: whoever drops this at the next await
-        // leaves it open whether the store has done it.
+        // Set before the request is sent, here and below: if this future is dropped at the next
+        // await, nobody knows whether the store has done it.
         let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
         let (lease, backend) = (&self.lease, &self.leases.backend);
         let answers = backend.renew(std::slice::from_ref(&request)).await;
@@ -176,14 +172,15 @@ impl LeaseGuard {
     async fn attempt(&self, followed: bool) -> Result<Released, BackendError> {
         let known_lost = self.lease.loss().is_some();
         let wanted = self.lease.done_for();
-        // A lease that was lost marks nothing, also where the store has it still: somebody
-        // else may have done it since, or be at it.
+        // A lost lease leaves no mark, even if the store still has the lease: somebody else may
+        // have done the work since, or be doing it.
         let done_for = wanted.filter(|_| !known_lost);
         self.stop_renewal().await;
         let Self { lease, leases, .. } = self;
         let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
         let result = {
-            // The background has a connection of its own.
+            // The background has a connection of its own, so its requests are not in order with
+            // others.
             let in_order = leases.in_order && !self.back(|back| back.background);
             let mut request = lease.request.clone().done(done_for);
             if in_order && followed {
@@ -192,7 +189,7 @@ impl LeaseGuard {
             let mut release = leases.backend.release(&request);
             poll_fn(|context| {
                 let answer = release.as_mut().poll(context);
-                // It is on its way, and what follows may be sent behind it.
+                // The release is on its way, so the follower's request may be sent after it.
                 if in_order || answer.is_ready() {
                     lease.let_follow();
                 } else {
@@ -203,7 +200,7 @@ impl LeaseGuard {
             .await
         };
         let (section, key) = (lease.section(), lease.key());
-        // Its body ended in time, and it may have run out on the way back.
+        // The body ended in time; the lease may have run out on the way back.
         let ran_out = leases.now() >= lease.deadline();
         match &result {
             Ok(Released::NotHeld) if !(known_lost || asked_before || ran_out) => {
@@ -225,14 +222,13 @@ impl LeaseGuard {
         lease.serve_nobody();
         self.arrived();
         Ok(match result {
-            // Its work was done in time; but who asked for a mark has none.
+            // The work was done in time. But a caller that asked for a mark did not get one.
             Released::NotHeld if ran_out && !known_lost && wanted.is_none() => Released::Released,
             told => told,
         })
     }
 
-    /// The work of the background: tries until the store has answered, or has let the
-    /// lease expire.
+    /// The background task: tries until the store has answered or has let the lease expire.
     async fn finish(self) {
         if let Some(until) = self.back(|back| back.kept_until) {
             if !self.keep(until).await {
@@ -241,7 +237,8 @@ impl LeaseGuard {
             self.count();
         }
         let end = match self.lease.loss() {
-            // The store has ended it by then, unless it was renewed without our knowing.
+            // The store has ended the lease by then, unless a renewal was applied without our
+            // knowledge.
             None => self.lease.deadline() + 2 * drift_margin(self.lease.ttl()),
             // A renewal that was not answered may have been applied late.
             Some(_) => self.now() + self.lease.ttl(),
@@ -263,10 +260,10 @@ impl LeaseGuard {
         }
     }
 
-    /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
-    /// left to the store.
+    /// Keeps the lease until `until`, or until it is lost. Returns `false` if the rest is left to
+    /// the store.
     async fn keep(&self, until: Instant) -> bool {
-        // Without a runtime there is nothing to wait on.
+        // Without a runtime there is no timer to wait on.
         if Handle::try_current().is_err() {
             let _ = self.tell(until).await;
             return false;
@@ -303,7 +300,7 @@ impl Drop for LeaseGuard {
         if arrived {
             return;
         }
-        // There is nobody left to go on: the runtime has ended, or all was tried.
+        // Nobody is left to continue: the runtime has ended, or every attempt has failed.
         if background {
             self.keeper.unschedule(lease);
             lease.let_follow();
@@ -317,7 +314,8 @@ impl Drop for LeaseGuard {
         };
         again.count();
         if again.back(|back| back.kept_until).is_none() {
-            // From here on nobody in this process has it, however late that is begun.
+            // From here on nobody in this process holds the lease, however late the background task
+            // starts.
             lease.returns();
         }
         self.leases.executor.spawn_release(again.finish());

@@ -1,5 +1,5 @@
-//! The keeper's task: who runs it and where, the renewals, and what the store says
-//! of leases that it ended by itself.
+//! The keeper's task: where it runs, how it renews leases, and how it handles the leases that the
+//! store reports as ended.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,18 +17,18 @@ use crate::reach::Reach;
 use crate::tables::HashSet;
 use crate::timer;
 
-/// How often a failed renewal is tried again, as a part of the ttl.
+/// How often a failed renewal is retried within a ttl.
 const RETRIES_PER_TTL: u32 = 20;
 
-/// When a store is asked for losses again that had none to tell of.
+/// How long to wait after the store has reported an empty list of losses.
 const NO_LOSSES_PAUSE: Duration = Duration::from_secs(1);
 
-/// When a renewal counts as late, as a part of the ttl and within these bounds.
+/// When a renewal counts as late: this fraction of the ttl, within these bounds.
 const LATE_PER_TTL: u32 = 6;
 const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 
 impl Leases {
-    /// The keeper for leases taken by the caller, at work.
+    /// The keeper for leases that the caller takes, with its task running.
     pub(super) fn keeper(self: &Arc<Self>) -> Arc<Keeper> {
         let runtime = self.executor.keeper_runtime();
         let mut keepers = self.keepers.lock();
@@ -42,7 +42,7 @@ impl Leases {
         keeper
     }
 
-    /// Ends the leases that the store says are gone.
+    /// Ends the leases that the store reports as gone.
     fn taken_away(&self, owners: &HashSet<Owner>) {
         let keepers: Vec<_> = self.keepers.lock().values().cloned().collect();
         for lease in keepers.iter().flat_map(|keeper| keeper.leases_of(owners)) {
@@ -51,14 +51,13 @@ impl Leases {
     }
 }
 
-/// A keeper's task. When it ends, with its runtime or by a panic, the next
-/// lease gets another keeper, and the leases that this one has are kept on a
-/// runtime that took one of them.
+/// The task of a keeper. When it ends, with its runtime or by a panic, the next lease gets a new
+/// keeper. The leases of this keeper move to a runtime that took one of them.
 struct AtWork {
     keeper: Arc<Keeper>,
     backend: Arc<dyn Backend>,
     reach: Reach,
-    /// It ends when the manager is gone.
+    /// Weak, so that the task ends once the manager is gone.
     leases: Weak<Leases>,
     runtime: Id,
 }
@@ -76,7 +75,7 @@ impl AtWork {
         leases.executor.spawn_on(runtime, work);
     }
 
-    /// Renews what is due and ends what has run out.
+    /// Renews leases that are due and ends those that have run out.
     async fn work(&self) {
         let mut renewals = JoinSet::new();
         while let Some(due) = self.keeper.look() {
@@ -84,8 +83,8 @@ impl AtWork {
                 lease.look();
             }
             if !due.renewals.is_empty() {
-                // In a task of its own: a store that does not answer must not
-                // keep the others from being renewed, or from being seen lost.
+                // In a task of its own: a store that does not answer must not keep other leases
+                // from being renewed or from being noticed as lost.
                 let batch = RenewalBatch {
                     keeper: Arc::clone(&self.keeper),
                     leases: due.renewals,
@@ -108,8 +107,8 @@ impl AtWork {
         }
     }
 
-    /// The next owners whose leases the store has ended by itself. One that tells of
-    /// nothing, again and again, keeps nobody from being renewed.
+    /// The next owners whose leases the store has ended by itself. The pause keeps a store that
+    /// returns empty lists from blocking renewals.
     async fn losses(&self) -> HashSet<Owner> {
         loop {
             let owners = self.backend.next_losses().await;
@@ -146,16 +145,15 @@ async fn sleep_until(instant: Option<Instant>) {
     }
 }
 
-/// Leases whose renewal is in flight. Whatever becomes of the task that waits
-/// for the answer, a release that waits for the renewal to end is let go, and
-/// what was not renewed is tried again.
+/// Leases whose renewal is in flight. Its drop, whatever ends the task, wakes a release that waits
+/// for the renewal and schedules leases that were not renewed for another attempt.
 struct RenewalBatch {
     keeper: Arc<Keeper>,
     leases: Vec<Arc<Lease>>,
 }
 
 impl RenewalBatch {
-    /// What gets no answer goes back into the schedule, to be tried again together.
+    /// Leases that get no answer return to the schedule and are retried together.
     async fn renew(self, backend: &dyn Backend, reach: &Reach) {
         let leases = self.leases.iter();
         let requests: Vec<_> = leases.map(|lease| lease.request.clone()).collect();
@@ -163,8 +161,8 @@ impl RenewalBatch {
         let answers = tokio::select! {
             biased;
             answers = &mut renewed => answers,
-            // The store asks its server again and again before it gives up. Whoever
-            // reads the log has less time than that.
+            // The store retries its server for a while before it gives up. A log entry after that
+            // may be too late for its reader, so a late renewal is logged now.
             error = self.late(reach) => {
                 self.keeper.say_whether_failing(Some(&error));
                 renewed.await
@@ -190,7 +188,7 @@ impl RenewalBatch {
         }
     }
 
-    /// Resolves when a renewal is late, with the reason.
+    /// Resolves with the reason when a renewal is late.
     async fn late(&self, reach: &Reach) -> BackendError {
         let [least, most] = LATE;
         let shortest = self.leases.iter().map(|lease| lease.ttl()).min();

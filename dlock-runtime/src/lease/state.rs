@@ -25,7 +25,7 @@ pub(crate) struct Lease {
     token: FencingToken,
     clock: Clock,
     pub(super) state: Mutex<State>,
-    /// Told when a renewal that was in flight has been answered.
+    /// Notified when a renewal that was in flight has been answered.
     pub(super) answered: Notify,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Lease {
 pub(super) enum Phase {
     Held,
     Lost(LossReason),
-    /// Nobody works under it any more: its end is no loss.
+    /// Nobody works under the lease any more, so its end is not a loss.
     Released,
 }
 
@@ -42,52 +42,52 @@ pub(super) enum Phase {
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) plan: Plan,
-    /// Whom the lease serves, for spans and metrics.
+    /// The section that the lease serves, for spans and metrics.
     section: SectionSpan,
-    /// Where the keeper's schedule has this lease.
+    /// The time under which the keeper's schedule lists this lease.
     pub(super) scheduled: Option<Instant>,
-    /// The runtime that took it, while that runs.
+    /// The runtime that took the lease, while that runtime runs.
     pub(super) home: Option<runtime::Handle>,
-    /// Cancelled on loss. Made when somebody first listens, since most bodies
-    /// end before they ever do.
+    /// Cancelled on loss. Created by the first listener, since most bodies end before anybody
+    /// listens.
     loss: Option<CancellationToken>,
-    /// What comes after the lease in this process. It goes on when the lease is
-    /// lost, or when the store has been asked to take it back.
+    /// What comes after the lease in this process. It proceeds when the lease is lost, or when the
+    /// store has been asked to take the lease back.
     follower: Option<Following>,
     pub(super) back: WayBack,
 }
 
-/// How far a lease is on its way back, as its guard knows.
+/// How far the return of a lease has got, as its guard knows.
 #[derive(Debug, Default)]
 pub(super) struct WayBack {
-    /// Since when nobody works under it, and the store is asked to take it back.
+    /// When the lease began to be given back: nobody works under it since then.
     pub(super) since: Option<Instant>,
-    /// It stays until then, though nobody works under it any more.
+    /// The lease is kept until then, though nobody works under it any more.
     pub(super) kept_until: Option<Instant>,
-    /// The store has answered that it will let it expire by itself then.
+    /// The store has confirmed that it will let the lease expire at `kept_until`.
     pub(super) confirmed: bool,
-    /// A body has ended well under it that was to run once: it ends with a mark that
-    /// lasts for so long.
+    /// A run-once body has ended well under this lease. The release leaves a mark that lasts this
+    /// long.
     pub(super) done_for: Option<Duration>,
-    /// A request asked for its end, and may have been done: that the lease is gone
-    /// then is no news.
+    /// A request to end the lease was sent and may have taken effect. If the lease is gone later,
+    /// that is not a loss to report.
     pub(super) asked: bool,
-    /// That the store did not take it has been said.
+    /// A failure of the release has been logged.
     pub(super) said: bool,
-    /// In a task of the manager's own.
+    /// The release runs in a background task of the manager.
     pub(super) background: bool,
     pub(super) arrived: bool,
-    /// A shutdown waits for it.
+    /// Makes a shutdown wait for the release.
     pub(super) counted: Option<Counted>,
 }
 
 /// What comes after a lease.
 pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
-    /// The lease that it follows under this number is in nobody's way any more.
+    /// Called when the lease that it follows under this number no longer blocks anybody.
     fn goes_on(self: Arc<Self>, number: u32);
 }
 
-/// Dropped, the follower goes on.
+/// Tells the follower to proceed when dropped.
 #[derive(Debug)]
 struct Following(Arc<dyn Follower>, u32);
 
@@ -127,14 +127,14 @@ impl Lease {
         &self.request.key
     }
 
-    /// The token of the grant itself; hand-overs count up from it.
+    /// The token of the grant itself. Hand-overs count up from it.
     pub(crate) fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// What the lease is at this moment, and the time up to its local deadline. One
-    /// whose deadline has passed ends here, so that a body that blocked its runtime
-    /// past it learns of it before anything else runs.
+    /// The phase of the lease now, and the time left until its local deadline. A lease whose
+    /// deadline has passed ends here, so that a body that blocked its runtime past the deadline
+    /// learns of the loss before anything else runs.
     pub(super) fn look(&self) -> (Phase, Duration) {
         let now = self.clock.now();
         let state = self.state.lock();
@@ -146,7 +146,7 @@ impl Lease {
         (phase, left)
     }
 
-    /// How the lease was lost, if it was.
+    /// The reason why the lease was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         match self.look() {
             (Phase::Lost(reason), _) => Some(reason),
@@ -154,7 +154,7 @@ impl Lease {
         }
     }
 
-    /// The time up to the local deadline of a held lease.
+    /// The time until the local deadline, if the lease is held.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         match self.look() {
             (Phase::Held, left) => Some(left),
@@ -175,7 +175,7 @@ impl Lease {
         }
     }
 
-    /// Ends a lease that is held, and tells everybody who listens.
+    /// Ends a lease that is held, and notifies every listener.
     fn end(&self, mut state: MutexGuard<'_, State>, reason: LossReason) -> Phase {
         let reason = match (reason, state.plan.renewals()) {
             (LossReason::Expired, Renewals::Never) => LossReason::Overran,
@@ -187,7 +187,7 @@ impl Lease {
         state.phase = Phase::Lost(reason);
         let (section, loss) = (state.section.clone(), state.loss.clone());
         let follower = state.follower.take();
-        // Neither a subscriber's code nor a follower's drop is ours.
+        // A subscriber and a follower's drop run foreign code, so the mutex is released first.
         drop(state);
         section.lost(&self.request.key, self.request.owner, reason);
         if let Some(loss) = loss {
@@ -209,8 +209,8 @@ impl Lease {
         token
     }
 
-    /// Resolves when there is no more than `early` left of the lease, or it is lost; never
-    /// if it is given back first. A renewal puts it off.
+    /// Resolves when at most `early` is left of the lease, or it is lost; never if it is given back
+    /// first. A renewal postpones this.
     pub(crate) async fn lost_within(&self, early: Duration) {
         let loss = self.loss_token();
         loop {
@@ -228,7 +228,8 @@ impl Lease {
         }
     }
 
-    /// Sets what comes after this lease: it goes on at once if that is lost already.
+    /// Sets what comes after this lease. If the lease is lost already, the follower proceeds at
+    /// once.
     pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>, number: u32) {
         let follower = Following(follower, number);
         let mut state = self.state.lock();
@@ -237,13 +238,13 @@ impl Lease {
         }
     }
 
-    /// A body that was to run once has ended: well, and is to be remembered for so long, or
-    /// not, however it has ended. The last of them decides.
+    /// A run-once body has ended. `done_for` says how long to remember that it ended well; `None`
+    /// if it did not. The last body to end decides.
     pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
         self.state.lock().back.done_for = done_for;
     }
 
-    /// What was done under it is remembered until then, or for longer. `false`: there is
+    /// Remembers what was done under the lease at least until `until`. Returns `false` if there is
     /// nothing to remember.
     pub(crate) fn is_remembered_until(&self, until: Instant) -> bool {
         let left = until.saturating_duration_since(self.clock.now());
@@ -252,52 +253,52 @@ impl Lease {
         done_for.is_some()
     }
 
-    /// For how long is to be remembered what was done under it.
+    /// How long to remember what was done under the lease.
     pub(crate) fn done_for(&self) -> Option<Duration> {
         self.state.lock().back.done_for
     }
 
-    /// The store is asked to take the lease back, or is about to be.
+    /// Notes that the store has been asked to take the lease back, or is about to be.
     pub(super) fn returns(&self) {
         let now = self.clock.now();
         self.state.lock().back.since.get_or_insert(now);
     }
 
-    /// Since when the lease is on its way back.
+    /// Since when the lease has been on its way back.
     pub(crate) fn returns_since(&self) -> Option<Instant> {
         self.state.lock().back.since
     }
 
-    /// What comes after the lease goes on, if it has not.
+    /// Lets the follower proceed, unless it has already.
     pub(super) fn let_follow(&self) {
         let follower = self.state.lock().follower.take();
         drop(follower);
     }
 
-    /// What happens to the lease is said of this critical section.
+    /// From now on, events of this lease are reported for this critical section.
     pub(crate) fn speak_for(&self, section: SectionSpan) {
         let before = std::mem::replace(&mut self.state.lock().section, section);
-        // Outside of the lock: to close a span is a subscriber's code.
+        // After the mutex is released: closing a span runs a subscriber's code.
         drop(before);
     }
 
-    /// The lease is over: the critical section that it served ends, also where
-    /// somebody still knows the lease.
+    /// The lease is over: ends the critical section that it served, even if somebody still refers
+    /// to the lease.
     pub(super) fn serve_nobody(&self) {
         self.speak_for(SectionSpan::of_nobody(self.section().labels()));
     }
 
-    /// Whom the lease serves.
+    /// The section that the lease serves.
     pub(crate) fn section(&self) -> SectionSpan {
         self.state.lock().section.clone()
     }
 
-    /// The store did not do what it was asked for this lease.
+    /// Reports that the store failed an operation on this lease.
     pub(super) fn store_failed(&self, operation: &'static str, error: &BackendError) {
         self.section().labels().store_error(operation, error);
     }
 
-    /// The store answered a renewal.
+    /// Handles the store's answer to a renewal.
     pub(super) fn renewed(&self, answer: &Renewed) {
         let (section, key) = (self.section(), self.key());
         match *answer {
@@ -307,7 +308,7 @@ impl Lease {
             }
             Renewed::Extended { sent_at } => {
                 section.renewal(key, "renewed");
-                // A late answer brings nothing back, and never shortens the lease.
+                // A late answer neither revives a lost lease nor shortens the lease.
                 if self.loss().is_none() {
                     let mut state = self.state.lock();
                     state.plan.renewed(sent_at, self.request.ttl);
@@ -316,7 +317,7 @@ impl Lease {
         }
     }
 
-    /// Waits for the answer to the renewal in flight, if there is one.
+    /// Waits until no renewal is in flight.
     pub(super) async fn renewal_answered(&self) {
         let answered = || (!self.state.lock().plan.is_renewal_in_flight()).then_some(());
         found(&self.answered, answered).await;

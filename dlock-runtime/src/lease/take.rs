@@ -1,4 +1,4 @@
-//! Asking the store for a lease, and again if it was over before anybody had it.
+//! Asks the store for a lease, and asks again if the lease was over before anybody had it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::state::Lease;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::observe::{Labels, SectionSpan};
 
-/// How late an answer that was waited for in vain shows that it was not waited for,
-/// as a part of the request timeout.
+/// A request that fails this much later than the request timeout, as a fraction of the timeout,
+/// shows that nobody was there to see the answer.
 const LATE: u32 = 20;
 
-/// What became of a request to the store.
+/// The outcome of a request to the store.
 pub(crate) type Answer = Result<LeaseGuard, NotHad>;
 
 /// Why there is no lease.
@@ -22,14 +22,14 @@ pub(crate) type Answer = Result<LeaseGuard, NotHad>;
 pub(crate) enum NotHad {
     /// Somebody holds the lock.
     Busy,
-    /// What it protects has been done, and is remembered.
+    /// The work that the lock protects has been done, and is remembered.
     Done,
-    /// Somebody has taken the request out of the queue.
+    /// Somebody has removed the request from the queue.
     TakenOut,
-    /// Others would be told the same: as a rule, it is what the store says.
+    /// Other tasks would get the same error: it is usually the store's own answer.
     Store(BackendError),
-    /// The store has granted the lock, and whoever asked came too late for it.
-    /// Others may be in time.
+    /// The store granted the lock, but the requester was too late to take it. Other tasks may be in
+    /// time.
     TooLate(BackendError),
 }
 
@@ -44,9 +44,9 @@ impl From<BackendError> for NotHad {
 }
 
 impl Leases {
-    /// Asks for a lease, in the store's queue unless `try_only`, and again if it was
-    /// over before anybody here could take it. It serves nobody yet: whoever asked
-    /// may have left by now.
+    /// Asks for a lease, in the store's queue unless `try_only`, and again if the lease was over
+    /// before anybody here could take it. The lease serves no section yet, since the task that
+    /// asked may have left by now.
     pub(crate) async fn request(
         self: &Arc<Self>,
         request: Request,
@@ -60,7 +60,7 @@ impl Leases {
         };
         let taken = match asking.once(&request).await {
             Ok(taken) => taken,
-            // Boxed, here and below: not every call has room for it.
+            // Boxed, here and below: a rare path must not enlarge every call's future.
             Err(error) => Box::pin(asking.unheard(request, error)).await?,
         };
         match taken {
@@ -70,8 +70,8 @@ impl Leases {
         }
     }
 
-    /// Waits until what dropped requests left in the store is given back: for half of
-    /// a request timeout at most.
+    /// Waits until the remains of dropped requests are removed from the store, for at most half a
+    /// request timeout.
     pub(crate) async fn what_was_left_is_back(&self) {
         let timeout = self.backend.request_timeout().unwrap_or_default();
         tokio::select! {
@@ -81,21 +81,21 @@ impl Leases {
         }
     }
 
-    /// Makes leases last their whole ttl from now on. Whether they still do
-    /// shows in each of them.
+    /// Extends leases to their whole ttl from now on. Each lease shows afterwards whether it is
+    /// still held.
     pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
         let answers = self.backend.renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
             let answer = answer.inspect_err(|error| lease.store_failed("renew", error))?;
-            // The keeper looks at it too early, which does no harm.
+            // The keeper will look at the lease too early, which does no harm.
             lease.renewed(&answer);
         }
         Ok(())
     }
 }
 
-/// How the store is asked.
+/// How to ask the store.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     leases: &'a Arc<Leases>,
@@ -103,18 +103,18 @@ struct Asking<'a> {
     labels: Labels,
 }
 
-/// What came of asking the store.
+/// The outcome of one request.
 enum Taken {
     Had(LeaseGuard),
     /// Somebody holds the lock.
     Busy,
-    /// It was had, and its lease over when the answer was seen: by so much, or
-    /// since the store had ended it.
+    /// The lock was granted, but its lease was over when the answer was seen: by this much, or, if
+    /// `None`, because the store had ended it.
     TooLate(LeaseGuard, Option<Duration>),
 }
 
 impl Asking<'_> {
-    /// Asks a single time.
+    /// Sends a single request.
     async fn once(self, request: &Request) -> Result<Taken, BackendError> {
         let Self { leases, .. } = self;
         let grant = match self.try_only {
@@ -132,13 +132,14 @@ impl Asking<'_> {
         let clock = leases.executor.clock();
         let lease = Lease::new(request, grant, clock, section);
         let owner = lease.request.owner;
-        // From here on, dropping it gives it back.
+        // From here on, dropping the guard gives the lease back.
         let guard = LeaseGuard::new(lease, Arc::clone(leases));
         let now = clock.now();
         let late_by = now.checked_duration_since(guard.lease().deadline());
         if late_by.is_none() {
             guard.is_taken(now);
-            // In this order: a loss that is told from now on finds the lease.
+            // In this order: a loss that is reported after this check finds the lease in the
+            // schedule.
             if !leases.backend.has_ended(owner) {
                 return Ok(Taken::Had(guard));
             }
@@ -147,10 +148,9 @@ impl Asking<'_> {
         Ok(Taken::TooLate(guard, late_by))
     }
 
-    /// Asks once more if nobody was there to hear the answer: as nothing was heard
-    /// for longer than the store is waited for, the caller's runtime has stood
-    /// still. What the first may have got is given back before. Who does not wait
-    /// is told within one more request timeout.
+    /// Asks once more if nobody was there to hear the answer: the request failed later than its
+    /// timeout, so the caller's runtime stood still. A grant of the first request is given back
+    /// before. A call that does not wait gets its answer within one more request timeout.
     async fn unheard(self, request: Request, error: BackendError) -> Result<Taken, BackendError> {
         let leases = self.leases;
         let Some(timeout) = leases.backend.request_timeout() else {
@@ -168,8 +168,8 @@ impl Asking<'_> {
             let begun = leases.now();
             loop {
                 let taken = self.once(&request.again()?).await?;
-                // What the first has got may be on its way back still: a store of
-                // several nodes does not wait for those that look silent.
+                // The grant of the first request may still be on its way back: a store of several
+                // nodes does not wait for nodes that look silent.
                 let is_early = since(begun) < timeout / 4;
                 if !matches!(taken, Taken::Busy) || !is_early {
                     return Ok(taken);
@@ -184,14 +184,14 @@ impl Asking<'_> {
         }
     }
 
-    /// Gives back a grant that came too late, and asks again. Whether the store is
-    /// slower than the ttl or this process stood still shows in the second: its
-    /// [`Pulse`] is taken. An answer that would have come in time but for that is
-    /// no reason to give up; each takes a ttl at least.
+    /// Gives back a grant that came too late, and asks again. The [`Pulse`] of the second request
+    /// shows whether the store is slower than the ttl or this process stood still. If the answer
+    /// would have been in time without the standstill, this goes on: each attempt takes at least a
+    /// ttl.
     async fn again(self, mut late: LeaseGuard) -> Answer {
         loop {
             let request = late.lease().request.again()?;
-            // Here and now: what is asked next must not find the lock held by it.
+            // Awaited: the next request must not find the lock held by this lease.
             late.release(false).await?;
             let mut pulse = Pulse::new(&self.leases.executor, request.ttl);
             let (lease, by) = match pulse.of(self.once(&request)).await? {
@@ -208,14 +208,14 @@ impl Asking<'_> {
     }
 }
 
-/// Says what to do about a lease that was over before it was had.
+/// Says what to do about a lease that was over before it was taken.
 fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> NotHad {
     match late_by {
         None => NotHad::TooLate(BackendError::unavailable(
             "the store granted the lock, and ended its lease before the caller could take it; ask \
              again",
         )),
-        // For as long a ttl, it would grant it too late to anybody.
+        // With this ttl, the grant would come too late for anybody.
         Some(by) if by > stood_still => NotHad::Store(BackendError::unavailable(format!(
             "the store took longer to grant the lock than its ttl of {ttl:?}; raise the ttl"
         ))),
