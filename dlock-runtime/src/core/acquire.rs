@@ -1,5 +1,5 @@
-//! From a key and options to a section: what is checked, what is re-entered, what
-//! is waited for.
+//! From a key and options to a section: which checks are made, which locks are re-entered, and
+//! which are waited for.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{Break, Continue};
@@ -23,22 +23,23 @@ use crate::observe::{Asking, SectionSpan};
 use crate::options::{Options, Patience};
 use crate::token::FencingToken;
 
-/// A key, and how it is to be locked.
+/// A key, and how to lock it.
 #[derive(Debug)]
 pub(crate) struct LockSpec {
     pub(crate) key: LockKey,
     pub(crate) options: Options,
 }
 
-/// Re-enters a lock that the caller is inside of, without I/O: for a key of one
-/// name. One of several names is put together by [`acquire_anew`].
+/// Re-enters a lock that surrounds the caller, without I/O. Only for a key of one name:
+/// [`acquire_anew`] handles a key of several names.
 pub(crate) fn reenter(
     manager: &Inner,
     spec: &LockSpec,
     scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
-    // Also where it is re-entered: no call is let in in one place and refused in another.
+    // Checked for a re-entered lock too, so that a call that works in one place is not refused in
+    // another.
     check_permits(options, manager.settings.fenced)
         .and_then(|()| check_once(options, key, &manager.at_start))
         .and_then(|()| check_shared(options.mode, &manager.at_start, || format!("lock `{key}`")))
@@ -57,16 +58,17 @@ pub(crate) fn reenter(
     if section.get().key() == key {
         return Ok(Some(section));
     }
-    // One of several that are held: what shows inside is this one only.
+    // The outer section holds several locks. Code inside this section sees only the lock of this
+    // key.
     let outer = Teardown::of(vec![HeldKey::Reentered(section)], None);
     let locks = vec![lock];
     let inner = Section::begin(manager.id, key.clone(), locks, outer, None);
     Ok(Some(inner))
 }
 
-/// Takes every lock of the key, or none, for a caller who knows that there is nothing
-/// to [`reenter`]. That is asked before a shutdown is looked at: a body that still
-/// runs may go on as it was. Dropped at any await, it leaves nothing behind.
+/// Takes every lock of the key, or none, for a caller that found nothing to [`reenter`]. Re-entry
+/// is tried before the check for a shutdown, so that a body that still runs may continue. Dropped
+/// at any await, it leaves nothing behind.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
@@ -78,14 +80,14 @@ pub(crate) fn acquire_anew(
 ) -> impl Future<Output = Result<SectionRef, LockError>> + Send {
     async move {
         let labels = manager.labels(&spec.options);
-        // Before any span has it.
+        // Checked before any span records the key.
         let most = manager.at_start.max_key_bytes;
         limits::check_key(&spec.key, &manager.settings.namespace, most)
             .inspect_err(|error| labels.refused(error))?;
         let asking = Asking::begin(labels, &spec.key, manager.clock());
         let span = asking.section();
-        // Pinned where it is made, here and below: a future that is moved leaves
-        // room for two in the one around it.
+        // Pinned where it is created, here and below: moving a future reserves space for it twice
+        // in the future around it.
         let taken = {
             let mut taken = pin!(take(&manager, &spec, scope, span));
             poll_fn(|cx| span.enter(|| taken.as_mut().poll(cx))).await
@@ -100,7 +102,7 @@ pub(crate) fn acquire_anew(
     }
 }
 
-/// Takes every lock within the time that the caller has.
+/// Takes every lock within the time limit of the caller.
 async fn take(
     manager: &Inner,
     spec: &LockSpec,
@@ -146,7 +148,7 @@ async fn take(
         tokio::select! {
             biased;
             locks = taking.all() => {
-                // Had or not, it comes too late.
+                // Granted or not, it is too late.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
             () = shutdown.cancelled() => Err(shut_down()),
@@ -169,7 +171,7 @@ async fn take(
         Known::Nothing => Continue(None),
     };
     let executor = &manager.leases.executor;
-    // Boxed, here and in the gate: not every call has room for it.
+    // Boxed, here and in the gate: a rare path must not enlarge every call's future.
     let within = executor.timeout(limit, locks.as_mut(), half_way, why);
     match Box::pin(within).await {
         Ok(answer) => answer,
@@ -184,24 +186,23 @@ async fn take(
     }
 }
 
-/// A call on its way to its locks.
+/// A call that is about to take its locks.
 struct Taking<'a> {
     manager: &'a Inner,
     spec: &'a LockSpec,
     scope: &'a Scope,
     entry: Entry<'a>,
-    /// Of a call that may give up.
+    /// Present for a call with a time limit.
     wait_state: Option<WaitState>,
 }
 
 impl Taking<'_> {
-    /// Takes the locks, and again if one was lost while the others were waited
-    /// for.
+    /// Takes the locks, and takes them again if one was lost while the call waited for the others.
     async fn all(&self) -> Result<Taken, LockError> {
         let LockSpec { key, options } = self.spec;
         loop {
             let taken = match key.single() {
-                // Nothing to re-enter: that was looked at just now.
+                // The caller has just looked for a lock to re-enter and found none.
                 Some(name) => {
                     let (turn, lock) = self.one(name).await?;
                     Some(Taken {
@@ -214,17 +215,17 @@ impl Taking<'_> {
             if let Some(taken) = taken
                 && taken.locks.iter().all(|lock| lock.lease.is_held())
             {
-                // The connection that was made for it may have found other
-                // settings than the one before.
+                // A connection made for this request may have found other server settings than the
+                // one before.
                 self.manager.check_tokens(key, options)?;
                 return Ok(taken);
             }
         }
     }
 
-    /// Takes the locks in the order of their names, so that two tasks that want
-    /// the same set never wait for each other. Dropped on the way, it gives back
-    /// what was taken so far; not polled, that is taken from it, which is `None`.
+    /// Takes the locks in the order of their names, so that two tasks that want the same set never
+    /// wait for each other. If dropped on the way, it gives back the locks taken so far. If it is
+    /// not polled, others may take those locks away: then it returns `None`.
     async fn each(&self) -> Result<Option<Taken>, LockError> {
         let Self { manager, .. } = self;
         let key = &self.spec.key;
@@ -250,8 +251,8 @@ impl Taking<'_> {
             locks.push(lock);
         }
         if self.entry.fresh && locks.len() > 1 {
-            // The first of them has been waiting for the last, and there will
-            // be no renewal to make up for it.
+            // The first lease has aged while the call waited for the last one, and no renewal will
+            // extend it later.
             let leases: Vec<Arc<Lease>> =
                 locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
             let renewing = manager.leases.renew_now(&leases);
@@ -302,11 +303,10 @@ impl Taking<'_> {
     }
 }
 
-/// All locks of one key, before the work under them begins. Dropped, it gives
-/// back what was taken.
+/// All locks of one key, before the work under them begins. Gives them back when dropped.
 struct Taken {
     keys: Vec<HeldKey>,
-    /// In the order written.
+    /// In the order in which the key names them.
     locks: Vec<HeldLock>,
 }
 
@@ -332,8 +332,8 @@ impl Taken {
 }
 
 impl Inner {
-    /// Refuses what cannot work before anything is asked of the store, but for what
-    /// [`reenter`] has refused, and says which ttl applies.
+    /// Refuses requests that cannot work before the store is asked, except those that [`reenter`]
+    /// has refused already. Returns the ttl that applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
         let capabilities = &self.at_start;
         self.check_tokens(key, options)?;
@@ -350,7 +350,7 @@ impl Inner {
         Ok(ttl)
     }
 
-    /// Refuses tokens that are not strict, if they must be.
+    /// Refuses tokens that are not strict if the options or the settings require strict tokens.
     fn check_tokens(&self, key: &LockKey, options: &Options) -> Result<(), LockError> {
         match options.fenced || self.settings.fenced {
             true => check_fenced(&self.capabilities(), || format!("lock `{key}`")),

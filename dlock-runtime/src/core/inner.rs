@@ -1,6 +1,6 @@
-//! The inside of a manager: which store it is connected to, and what its locks
-//! go through. Many handles share one; it ends with the last of them, or with the
-//! last lock that is held through it.
+//! The inside of a manager: the store it is connected to, and what its locks go through. Many
+//! handles share one. The store stays connected until the last handle, and the last lock held
+//! through it, are gone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,36 +25,36 @@ use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
 use crate::reach::Reach;
 
-/// Tells managers apart: what one holds is not re-entered through another.
+/// Tells managers apart: a lock held through one is not re-entered through another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ManagerId(u64);
 
-/// What applies to all locks of a manager.
+/// Settings that apply to all locks of a manager.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) patience: Patience,
     pub(crate) handoff: u32,
-    /// All of its locks must have strict tokens.
+    /// Requires strict tokens for all locks.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
-    /// How long the store may be silent, if that is set here and not by the backend.
+    /// How long the store may be silent, if it is set here rather than by the backend.
     pub(crate) request_timeout: Option<Duration>,
-    /// What its processes call themselves. `None`: as the program is called.
+    /// How this process names itself in its locks. `None` means the name of the program.
     pub(crate) label: Option<Arc<str>>,
 }
 
-/// A connected store, and everything that is held in it.
+/// A connected store, and what is held in it.
 pub(crate) struct Inner {
     pub(crate) id: ManagerId,
     pub(crate) settings: Settings,
-    /// What the store could promise when it was connected to: right for all but
-    /// what its tokens are worth.
+    /// What the store could promise when the connection was made. Everything in it stays valid
+    /// except the guarantee for tokens.
     pub(crate) at_start: Capabilities,
     pub(crate) leases: Arc<Leases>,
     pub(crate) gate: Gate,
-    /// None if detection is off.
+    /// `None` if detection is off.
     pub(crate) lock_order: Option<LockOrder>,
     pub(crate) permits: Arc<PermitNumbers>,
     pub(crate) short_ttl: ShortTtl,
@@ -69,8 +69,8 @@ impl Inner {
     ) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
-        // Asked before the start for where to start it; what the store can
-        // promise may show only when it answers.
+        // `local` decides where to start the backend. Other capabilities may be known only once the
+        // store has answered.
         let Capabilities { name, local, .. } = backend.capabilities();
         let connecting = |error| LockError::of_store("connecting".to_owned(), name, error);
         let label = settings.label.clone();
@@ -96,7 +96,7 @@ impl Inner {
         let at_start = backend.capabilities();
         let request_timeout = settings.request_timeout.or(backend.request_timeout());
         let short_ttl = ShortTtl::new(request_timeout.filter(|_| !local));
-        // From here on, dropping it stops the backend.
+        // From here on, dropping `leases` stops the backend.
         let leases = Arc::new(Leases::new(backend, executor, reach));
         check_ttl(settings.ttl, &at_start)?;
         short_ttl.look(settings.ttl, "all");
@@ -124,8 +124,8 @@ impl Inner {
         })
     }
 
-    /// What the store can promise. What its tokens are worth may change while it
-    /// runs, with the settings of its server.
+    /// What the store can promise now. The guarantee for its tokens may change at run time, with
+    /// the settings of its server.
     pub(crate) fn capabilities(&self) -> Capabilities {
         self.leases.backend.capabilities()
     }
@@ -142,21 +142,21 @@ impl Inner {
         self.leases.now()
     }
 
-    /// What the store answered, as this manager's callers are told. If it did not
-    /// answer, looks first whether its servers can be reached, to say why not.
-    /// Boxed: not every call has room for it.
+    /// The error for callers after the store failed. If the store did not answer, this first checks
+    /// whether its servers can be reached, to explain why. Boxed: a rare path must not enlarge
+    /// every call's future.
     pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
         let error = Box::pin(self.leases.reach.explained(error)).await;
         self.store_error(subject, error)
     }
 
-    /// What the store answered, without that look.
+    /// The error for callers after the store failed, without that check.
     pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
         LockError::of_store(subject, self.at_start.name, error)
     }
 }
 
-/// Users see it under the name of its handle.
+/// Users see it under the name of the handle type.
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")

@@ -1,5 +1,5 @@
-//! What a manager is made of, and what is held through it. The faces that a
-//! user sees of both are in `api`, which is above and not known here.
+//! The parts of a manager, and what is held through it. The public types for both are in `api`, a
+//! higher layer that this module does not use.
 
 pub(crate) mod acquire;
 pub(crate) mod inner;

@@ -1,16 +1,16 @@
-//! A body that is to run once.
+//! A body that has to run once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::section::Section;
 
-/// A body, or the work of who has a guard, that is remembered if it is done. Of several
-/// inside one lock, the last that ends decides. One that is dropped, cancelled or panics has
-/// ended too, and has not done it. Goes before the lock does.
+/// A body, or the work under a guard, that is remembered once it is done. Of several bodies inside
+/// one lock, the last to end decides. A body that is dropped, cancelled or panics has ended without
+/// being done. Must be dropped before the lock is released.
 pub(crate) struct OnceBody {
     section: Arc<Section>,
-    /// How long it is remembered.
+    /// How long the body is remembered.
     lasts: Duration,
     done: bool,
 }
@@ -24,7 +24,7 @@ impl OnceBody {
         }
     }
 
-    /// It has come to its end, and what was to be done is done or is not.
+    /// The body has come to its end. `done` says whether its work is done.
     pub(crate) fn end(mut self, done: bool) {
         self.done = done;
     }

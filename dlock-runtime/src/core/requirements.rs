@@ -1,4 +1,4 @@
-//! Whether a store can keep a lock as it is asked for.
+//! Checks whether a store can provide a lock with the requested options.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(crate) fn check_fenced(
     })
 }
 
-/// Refuses a number of permits that nobody can have, or that breaks a fence: who has a
-/// permit of several works beside others with higher tokens.
+/// Refuses an impossible number of permits, and several permits with `fenced`: the holders work
+/// side by side, so a token does not show which of them came last.
 pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockError> {
     let reason = match options.mode {
         Mode::Permits(0) => "give a whole number from 1 to 4294967295".to_owned(),
@@ -46,8 +46,8 @@ pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockE
     Err(LockError::config("permits", reason))
 }
 
-/// Refuses to remember what cannot be: a mark is for one lock, of which somebody has had
-/// all. Of one that is re-entered too, as it is the inner body that is remembered.
+/// Refuses `once` where a mark cannot be kept: a mark needs one key and an exclusive lock. A
+/// re-entered lock is checked too, since the inner body is the one that is remembered.
 pub(crate) fn check_once(
     options: &Options,
     key: &LockKey,
@@ -72,7 +72,7 @@ pub(crate) fn check_once(
     check_longest("once", remembered, capabilities)
 }
 
-/// Refuses a store that remembers nothing.
+/// Refuses a store that cannot remember what was done.
 pub(crate) fn check_remembers(
     capabilities: &Capabilities,
     subject: impl FnOnce() -> String,
@@ -90,7 +90,7 @@ pub(crate) fn check_remembers(
     })
 }
 
-/// Refuses a lock that is shared in a way that the store does not know.
+/// Refuses a shared mode that the store does not support.
 pub(crate) fn check_shared(
     mode: Mode,
     capabilities: &Capabilities,
@@ -116,7 +116,7 @@ pub(crate) fn check_shared(
     })
 }
 
-/// What to do about what a store does not know, by what it says of that.
+/// The advice for a missing feature: the settings that the store names, or another store.
 fn or_another_store(settings: &str) -> String {
     match settings {
         "" => "use another store".to_owned(),
@@ -124,7 +124,7 @@ fn or_another_store(settings: &str) -> String {
     }
 }
 
-/// Refuses a ttl that a store cannot keep.
+/// Refuses a ttl that the store cannot keep.
 pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
     limits::TTL.check(ttl)?;
     let store = capabilities.name;
@@ -142,7 +142,7 @@ pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<()
     check_longest("ttl", ttl, capabilities)
 }
 
-/// Refuses to let a lock stand for longer than a store can keep it.
+/// Refuses to keep a lock for longer than the store can.
 pub(crate) fn check_longest(
     setting: &str,
     time: Duration,

@@ -1,9 +1,8 @@
-//! The scope: which locks, and which manager, surround the code that called us.
+//! The scope: the locks and the manager that surround the calling code.
 //!
-//! It is a value in a task-local that is set around the body's future, so
-//! that reentrancy follows the chain of awaits and not a task or thread id: a
-//! function awaited inside the body finds the body's locks; a sibling in
-//! `join!`, polled by the same task but not inside the body, does not.
+//! The scope is a value in a task-local that is set around the body's future. So reentrancy follows
+//! the chain of awaits and not a task or thread id: a function awaited inside the body finds the
+//! body's locks. A sibling in `join!`, polled by the same task but not inside the body, does not.
 
 use std::sync::Arc;
 
@@ -19,16 +18,16 @@ tokio::task_local! {
     static SCOPE: Scope;
 }
 
-/// The manager of the whole process: the one that calls use which name none.
+/// The manager of the whole process. Calls that name no manager use it.
 pub(crate) static INSTALLED: OnceCell<Arc<Inner>> = OnceCell::new();
 
 /// What surrounds the current code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
-    /// Used instead of the global manager.
+    /// Takes precedence over the global manager.
     manager: Option<Arc<Inner>>,
-    /// A list of sections. Its copies share what lies further out, so that each body
-    /// can carry its own.
+    /// A linked list of sections. Copies share the outer nodes, so that each body can carry its own
+    /// list.
     innermost: Option<Arc<Node>>,
 }
 
@@ -39,7 +38,7 @@ struct Node {
 }
 
 impl Drop for Node {
-    /// Without recursion: nesting may be deep.
+    /// Iterative, since nesting may be too deep for recursion.
     fn drop(&mut self) {
         let mut outer = self.outer.take();
         while let Some(mut node) = outer.and_then(Arc::into_inner) {
@@ -60,7 +59,7 @@ impl Scope {
         self
     }
 
-    /// This scope with a section inside of it.
+    /// This scope with one more section, as the innermost.
     pub(crate) fn inside(mut self, section: Arc<Section>) -> Self {
         self.innermost = Some(Arc::new(Node {
             section,
@@ -74,8 +73,8 @@ impl Scope {
         SCOPE.sync_scope(self, poll)
     }
 
-    /// The manager of a call inside this scope: the one that it names, or else the one
-    /// that surrounds it.
+    /// The manager of a call inside this scope: the one that the call names, else the one that
+    /// surrounds the call.
     pub(crate) fn manager(
         &self,
         named: Option<Arc<Inner>>,
@@ -87,8 +86,7 @@ impl Scope {
             .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
     }
 
-    /// Enters a lock once more: `None` if the calling code is not inside of it,
-    /// or no longer.
+    /// Enters a lock once more. `None` if the calling code is not inside the lock, or not any more.
     pub(crate) fn reenter(
         &self,
         manager: ManagerId,
@@ -120,21 +118,22 @@ impl Scope {
         }
     }
 
-    /// The locks that are held, those of the innermost section first.
+    /// The held locks, those of the innermost section first.
     pub(crate) fn held(&self, manager: ManagerId) -> impl Iterator<Item = &HeldLock> {
         self.sections()
             .flat_map(move |section| section.held(manager))
     }
 
-    /// All sections, the innermost first, also those that are over.
+    /// All sections, the innermost first, including those that are over.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Section>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.section)
     }
 }
 
-/// Whether a task that has the lock in one mode would wait for itself in another.
-/// A reader has no ceiling, and counts as one for who has.
+/// Whether a task that holds a lock in mode `held` would wait for itself if it waited for mode
+/// `wanted`. A reader has no limit on other holders, but counts as a holder against the limit of a
+/// request for permits.
 fn would_wait_for(wanted: Mode, held: Mode) -> bool {
     match (wanted, held) {
         (_, Mode::Write) | (Mode::Read, _) => false,

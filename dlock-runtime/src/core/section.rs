@@ -1,5 +1,5 @@
-//! A critical section: its locks, and everybody who is inside, from the grant to
-//! the moment the last of them has left.
+//! A critical section: its locks and all bodies inside it, from the grant until the last body has
+//! left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::options::Origin;
 use crate::sync::Mutex;
 use crate::token::FencingToken;
 
-/// One critical section. Everybody inside has a [`SectionRef`] to it: the body
-/// that took the locks, and those that re-entered. The locks go back when the last
-/// of these is gone, so that no body inside ever runs unlocked.
+/// One critical section. Each body inside has a [`SectionRef`] to it: the body that took the locks,
+/// and those that re-entered. The locks go back when the last reference is gone, so that no body
+/// inside ever runs unlocked.
 pub(crate) struct Section {
     manager: ManagerId,
     key: LockKey,
-    /// One for each name of the key, in the order written, duplicates folded.
+    /// One lock for each distinct name of the key, in the order written.
     locks: Vec<HeldLock>,
     state: Mutex<State>,
 }
 
-/// One lock of a section, as it is seen.
+/// One lock of a section, as callers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLock {
     pub(crate) name: Arc<str>,
@@ -48,30 +48,30 @@ impl HeldLock {
     }
 }
 
-/// One lock of a section, as it is to be given back.
+/// One lock of a section, as it is given back.
 #[derive(Debug)]
 pub(crate) enum HeldKey {
-    /// A turn that this section took.
+    /// A turn that this section has taken itself.
     Own(Turn),
-    /// Another section has the lock, and this one is inside of that.
+    /// Another section holds the lock, and this section is inside it.
     Reentered(SectionRef),
 }
 
 #[derive(Debug)]
 struct State {
-    /// How many [`SectionRef`]s there are.
+    /// Number of [`SectionRef`]s to this section.
     entered: usize,
     /// A lease was lost before all bodies had ended.
     lost: bool,
-    /// Until the last body has ended.
+    /// Present until the last body has ended.
     teardown: Option<Teardown>,
-    /// Ends with the last body. One that re-entered is part of another's.
+    /// Ends with the last body. `None` for a section that re-entered: it is part of another one's.
     holding: Option<Holding>,
 }
 
 impl Section {
-    /// A section that has these locks, which are given back so, and the first
-    /// reference to it.
+    /// Begins a section with these locks, and returns the first reference to it. `teardown` gives
+    /// the locks back.
     pub(crate) fn begin(
         manager: ManagerId,
         key: LockKey,
@@ -93,7 +93,7 @@ impl Section {
         }))
     }
 
-    /// The lock of this name, if this section is one of that manager's and has it.
+    /// The lock of this name, if this section belongs to `manager` and has it.
     pub(crate) fn find(&self, manager: ManagerId, name: &str) -> Option<&HeldLock> {
         if self.manager != manager {
             return None;
@@ -101,8 +101,8 @@ impl Section {
         self.locks.iter().find(|lock| *lock.name == *name)
     }
 
-    /// Another reference, for the sake of one of the locks; none if that was lost
-    /// or all have gone back.
+    /// Another reference, taken to re-enter `lock`. `None` if that lock was lost or all locks have
+    /// gone back.
     pub(crate) fn enter(self: &Arc<Self>, lock: &HeldLock) -> Option<SectionRef> {
         if !lock.lease.is_held() {
             return None;
@@ -114,15 +114,15 @@ impl Section {
         Some(SectionRef::to(Arc::clone(self)))
     }
 
-    /// The span of the critical section; none of a body that re-entered, which
-    /// is inside of one already.
+    /// The span of the critical section. None for a body that re-entered, since it is already
+    /// inside a span.
     pub(crate) fn span(&self) -> Span {
         let state = self.state.lock();
         let holding = state.holding.as_ref();
         holding.map_or_else(Span::none, |holding| holding.span().clone())
     }
 
-    /// The locks that are held; none if this is another manager's.
+    /// The locks that are held. Empty if the section belongs to another manager.
     pub(crate) fn held(&self, manager: ManagerId) -> impl Iterator<Item = &HeldLock> {
         let ours = self.manager == manager && !self.is_over();
         let locks = self.locks.iter().filter(move |_| ours);
@@ -142,12 +142,12 @@ impl Section {
         self.locks.iter().all(|lock| lock.lease.is_held()) && !self.is_over()
     }
 
-    /// How a lease of this section was lost, if one was.
+    /// Why a lease of this section was lost, if one was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         self.locks.iter().find_map(|lock| lock.lease.loss())
     }
 
-    /// The error of a release that the store did not take.
+    /// The error for a release that the store failed.
     pub(crate) fn not_released(&self, error: BackendError) -> LockError {
         LockError::of_store(format!("lock `{}`", self.key), "the", error)
     }
@@ -161,14 +161,14 @@ impl Section {
         }
     }
 
-    /// The token of the first lock as written.
+    /// The token of the first lock, in the order written.
     pub(crate) fn token(&self) -> FencingToken {
         self.locks
             .first()
             .map_or(FencingToken::NONE, |lock| lock.token)
     }
 
-    /// What a user is shown of these locks under the name of the type that they have.
+    /// Formats these locks for a user, under the name of the type that contains them.
     pub(crate) fn show(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(name);
         shown.field("key", &self.key);
@@ -191,36 +191,38 @@ impl Section {
         self.locks.iter().map(|lock| lock.token).collect()
     }
 
-    /// A body inside has ended that was to run once, and is to be remembered for so long if
-    /// it ended well. It has one lock.
+    /// A run-once body inside has ended. `done_for` says how long to remember it if it ended well.
+    /// The section of such a body has one lock.
     pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
         for lock in &self.locks {
             lock.lease.body_ended(done_for);
         }
     }
 
-    /// The shortest lease of this section, as granted: each renewal gives that much.
+    /// The shortest ttl of the section's leases, as granted. Each renewal extends a lease by its
+    /// ttl.
     pub(crate) fn ttl(&self) -> Duration {
         let granted = self.locks.iter().map(|lock| lock.lease.ttl());
         granted.min().unwrap_or_default()
     }
 
-    /// Until when all locks of this section are held for certain; none once one is lost or
-    /// all have gone back.
+    /// Until when all locks of this section are surely held. `None` once a lock is lost or all have
+    /// gone back.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let deadlines = self.locks.iter().map(|lock| lock.lease.deadline());
         deadlines.min().filter(|_| self.is_held())
     }
 
-    /// Resolves when a lease of this section is lost, never if the locks go back
-    /// first: the lease may then be somebody else's.
+    /// Resolves when a lease of this section is lost. Never resolves if the locks go back first,
+    /// since the lease may serve somebody else then.
     pub(crate) async fn lost(&self) -> LossReason {
         let lost = async |lock: &HeldLock| {
             lock.lease.loss_token().cancelled_owned().await;
             lock.lease.loss()
         };
         let reason = match &self.locks[..] {
-            // Of most there is one, and most bodies wait here once.
+            // Most sections have one lock, and most bodies wait here, so this case does not
+            // allocate.
             [lock] => lost(lock).await,
             locks => select_all(locks.iter().map(lost).map(Box::pin)).await.0,
         };
@@ -229,15 +231,15 @@ impl Section {
         reason.unwrap_or(LossReason::Gone)
     }
 
-    /// Resolves when a lease of this section has no more than `early` left, or is lost;
-    /// never if the locks go back first.
+    /// Resolves when at most `early` is left of a lease of this section, or it is lost. Never
+    /// resolves if the locks go back first.
     pub(crate) async fn lost_within(&self, early: Duration) {
         let ends = self.locks.iter();
         select_all(ends.map(|lock| Box::pin(lock.lease.lost_within(early)))).await;
         self.unless_over().await;
     }
 
-    /// Never resolves if the locks went back before one was lost.
+    /// Pends for ever if the locks went back before one was lost.
     async fn unless_over(&self) {
         let ended_unharmed = {
             let state = self.state.lock();
@@ -248,7 +250,7 @@ impl Section {
         }
     }
 
-    /// Takes one reference out. The last one gets the locks to give back.
+    /// Removes one reference. The last one gets the teardown that gives the locks back.
     fn leave(&self, clean: bool) -> Option<Teardown> {
         let lost = self.loss().is_some();
         let mut state = self.state.lock();
@@ -262,7 +264,7 @@ impl Section {
             return None;
         }
         let (teardown, holding) = (state.teardown.take(), state.holding.take());
-        // Outside of the lock: a subscriber's code is not ours.
+        // After the mutex is released: a subscriber's code is not ours.
         drop(state);
         drop(holding);
         teardown
@@ -275,10 +277,9 @@ impl fmt::Debug for Section {
     }
 }
 
-/// Keeps a [`Section`] from ending. Dropped, it counts as a body that did not end
-/// normally.
+/// Keeps a [`Section`] from ending. If dropped, it counts as a body that did not end normally.
 pub(crate) struct SectionRef {
-    /// Present until it is given up.
+    /// Present until the reference is given up.
     section: Option<Arc<Section>>,
 }
 
@@ -294,8 +295,8 @@ impl SectionRef {
         section.unwrap_or_else(|| unreachable!("a reference is given up once"))
     }
 
-    /// Leaves after a body that ended normally: the last that is done with this. What is
-    /// returned, if it was the last reference, gives the locks back.
+    /// Leaves after a body that ended normally; must be the last call on this reference. The last
+    /// reference of the section returns the teardown that gives the locks back.
     pub(crate) fn leave(&mut self) -> Option<Teardown> {
         self.section.take()?.leave(true)
     }
@@ -317,14 +318,13 @@ impl fmt::Debug for SectionRef {
     }
 }
 
-/// The end of a section: its locks on their way back. Dropped, they go back in the
-/// background.
+/// The end of a section, which gives its locks back. If dropped, they go back in the background.
 #[derive(Debug)]
 pub(crate) struct Teardown {
     keys: Vec<HeldKey>,
     /// No body inside was cancelled, panicked or lost its lease.
     clean: bool,
-    /// The locks go back no sooner than this.
+    /// The earliest time at which the locks go back.
     not_before: Option<Instant>,
 }
 
@@ -337,8 +337,8 @@ impl Teardown {
         }
     }
 
-    /// Hands over what can be without waiting for anything. What is left has to
-    /// be [finished](Self::finish).
+    /// Hands over the locks that can pass on without waiting. The rest must be
+    /// [finished](Self::finish).
     pub(crate) fn hand_over(mut self) -> Option<Self> {
         while self.clean
             && let Some(key) = self.keys.pop()
@@ -355,9 +355,8 @@ impl Teardown {
         (!self.keys.is_empty()).then_some(self)
     }
 
-    /// Gives the locks back, side by side: an outage is waited for once, and not
-    /// once for every key. The answer is the first that is not good, of the last
-    /// one taken first.
+    /// Gives the locks back concurrently, so that an outage is waited for once and not once for
+    /// each key. Returns the first answer other than `Released`, in reverse order of taking.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
         let (clean, not_before) = (self.clean, self.not_before);
         if let [_] = &self.keys[..]

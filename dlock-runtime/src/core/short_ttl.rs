@@ -1,13 +1,13 @@
-//! A warning about leases that one silent request may end.
+//! Warns about leases that one unanswered request may end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Tells once that a ttl leaves no time for a second and a third attempt to renew: one answer
-/// that is not heard may take a whole request timeout.
+/// Warns once about a ttl that leaves no time to retry a renewal: one attempt without an answer may
+/// take a whole request timeout.
 #[derive(Debug)]
 pub(crate) struct ShortTtl {
-    /// None for a store that is always heard.
+    /// `None` for a store that always answers.
     request_timeout: Option<Duration>,
     is_told: AtomicBool,
 }
@@ -20,7 +20,7 @@ impl ShortTtl {
         }
     }
 
-    /// Looks at the ttl of these locks.
+    /// Checks the ttl of the locks of this template.
     pub(crate) fn look(&self, ttl: Duration, template: &str) {
         let Some(timeout) = self.request_timeout else {
             return;
