@@ -1,10 +1,9 @@
-//! Taking a lock, on every store.
+//! Takes a lock, on every store.
 //!
-//! What cannot tell its own success from somebody else's is sent once at most
-//! ([`Want::First`]). Everything after it knows its owner and may be asked as
-//! often as there is cause: to wait is to ask once more. Whatever the store may
-//! have of the request is noted before anything is sent, and what the caller
-//! leaves behind goes to the [cleanup](super::cleanup).
+//! A command that cannot tell its own success from another's is sent at most once
+//! ([`Want::First`]). Every later command names its owner and may be repeated as needed: to wait is
+//! to ask again. Before anything is sent, the engine notes what the store may then have of the
+//! request. What the caller leaves behind goes to the [cleanup](super::cleanup).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,8 +47,8 @@ impl<S: Store> Running<S> {
         let answer = match opening {
             Opening::Try => match acquisition.ask(Want::Try).await? {
                 Asked::Granted(grant) => return Ok(grant),
-                // After a tie it is not asked again at once. And where nobody has a
-                // place, there is no more to ask for.
+                // After a tie, the store is not asked again at once. And where the queue has no
+                // places, there is nothing more to ask for.
                 Asked::Contended => Some(Asked::Contended),
                 answer if S::LOOKS == Looks::Each => Some(answer),
                 _ => {
@@ -62,8 +61,9 @@ impl<S: Store> Running<S> {
         acquisition.wait(answer).await
     }
 
-    /// Notes a grant. `false` if it has ended already: whoever cleared what ended
-    /// with it may have been there before. If it came after, the loss is told.
+    /// Records a grant. Returns `false` if its lease has ended already: the entries of that lease
+    /// may have been cleared before this one was made. If the lease ends later, the loss is
+    /// reported.
     fn enter(&self, request: &Request, granted: Granted<S>) -> bool {
         if !LeaseTable::<S::Record>::keeps() {
             return true;
@@ -83,20 +83,20 @@ impl<S: Store> Running<S> {
     }
 }
 
-/// A request on its way to a grant. Dropped before that, what it may have left
-/// at the store is given back.
+/// A request that may lead to a grant. If dropped before that, what it may have left at the store
+/// is given back.
 struct Acquisition<'a, S: Store> {
     running: &'a Arc<Running<S>>,
     request: &'a Request,
     call: Call<'a, S>,
-    /// When the last question was asked, or one before it.
+    /// A time no later than when the last question was sent.
     asked: Instant,
     left: LeftBehind,
-    /// A stop of the engine waits for those who wait, and for what they leave.
+    /// Makes a stop of the engine wait for those who wait, and for what they leave behind.
     counted: Option<Counted>,
 }
 
-/// What has come of a question, and of those that were asked for it.
+/// The outcome of a question, repeated until the store has answered.
 enum Asked<S: Store> {
     Granted(Grant),
     Held,
@@ -104,11 +104,11 @@ enum Asked<S: Store> {
     Contended,
 }
 
-/// Who only tries takes so many ties for a lock that is held.
+/// A call that does not wait takes the lock for held after this many ties.
 const TIES: u32 = 10;
 
-/// A watch that fails sooner has not waited: its store has failed since the one
-/// before it.
+/// A watch that fails sooner than this has not waited: the store has been failing since before the
+/// watch.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
 impl<'a, S: Store> Acquisition<'a, S> {
@@ -124,7 +124,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
-    /// It waits for others, not for the store.
+    /// A pause in favour of other callers. It does not count as silence of the store.
     fn hold_back(&mut self, pause: Duration) -> Rare<'_, ()> {
         Box::pin(async move {
             self.request.progress().asks_later();
@@ -135,14 +135,15 @@ impl<'a, S: Store> Acquisition<'a, S> {
         })
     }
 
-    /// The cheapest question. `None` says nothing: what asks for more must be asked.
+    /// Asks the cheapest question. `None` does not mean that the lock is held: the fuller question
+    /// must follow.
     async fn open(&mut self, opening: Opening) -> Result<Option<Grant>, BackendError> {
         let asked = match opening {
             Opening::First => match self.attempt(Want::First).await? {
                 Some(take) => self.answered(take),
                 None => None,
             },
-            // What knows its owner, until it is answered.
+            // This command names its owner, so it is repeated until answered.
             Opening::Cheap => Some(self.ask(Want::First).await?),
             Opening::Try | Opening::Place => None,
         };
@@ -154,7 +155,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         Ok(None)
     }
 
-    /// After a tie.
+    /// Tries a few more times after a tie.
     fn try_again(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
         Box::pin(async move {
             for _ in 1..TIES {
@@ -169,7 +170,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         })
     }
 
-    /// `answer`: the store was asked already.
+    /// Waits for the lock. `answer` is the store's answer to an earlier question.
     fn wait(&mut self, answer: Option<Asked<S>>) -> Rare<'_, Result<Grant, BackendError>> {
         Box::pin(async move {
             let running = self.running;
@@ -182,7 +183,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// Asks whenever there is cause to.
     async fn go_on(&mut self, mut answer: Option<Asked<S>>) -> Result<Grant, BackendError> {
         let running = self.running;
-        // Before it asks: a grant may be told before the answer has come.
+        // Entered before it asks: a notification of the grant may come before the answer.
         let mut waiting = running.events.waiters().enter(self.request);
         loop {
             let asked = match answer.take() {
@@ -227,7 +228,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
-    /// Asks until the store has answered, by what knows its owner.
+    /// Asks until the store has answered. The command must name its owner.
     async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
         loop {
             if let Some(take) = self.attempt(want).await?
@@ -238,7 +239,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
-    /// What that means. `None`: the store is to be asked again.
+    /// What the answer means. `None`: the store must be asked again.
     fn answered(&mut self, take: Take<S>) -> Option<Asked<S>> {
         let (there, asked) = match take {
             Take::Granted(granted) => {
@@ -252,7 +253,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 self.place_lost(record);
                 return None;
             }
-            // Who asked was told.
+            // `attempt` has reported this to the caller as an error.
             Take::Done => return None,
             Take::Contended => return Some(Asked::Contended),
             Take::Busy => (false, Asked::Held),
@@ -264,10 +265,11 @@ impl<'a, S: Store> Acquisition<'a, S> {
         Some(asked)
     }
 
-    /// One attempt: `None` if it failed and another may be made.
+    /// Makes one attempt. `None` if it failed and another may be made.
     async fn attempt(&mut self, want: Want) -> Result<Option<Take<S>>, BackendError> {
         let deadline = self.call.begin()?;
-        // The first is asked when the call begins: it need not look at its clock again.
+        // The first question is sent when the call begins, so `asked` is right already and the
+        // clock need not be read again.
         if want != Want::First {
             self.asked = self.running.time.now();
         }
@@ -290,7 +292,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
-    /// What may have come of it goes with its record, and not with the next place.
+    /// Cleans up with the record of the lost place, which a late command still refers to. The next
+    /// place starts with nothing left behind.
     fn place_lost(&mut self, record: Option<S::Record>) {
         let left = std::mem::take(&mut self.left);
         if let Some(record) = record {
@@ -300,7 +303,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         self.call.give_more_time();
     }
 
-    /// The lock is held. `None`: it has been lost already.
+    /// The store has granted the lock. `None`: it has been lost already.
     fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
@@ -309,7 +312,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
         if let Some(sent_at) = self.left.unknown {
             running.note_unknown(self.request, Some(&granted.record), sent_at);
         }
-        // From here on it is the caller's; or it has ended, and all with it.
+        // From here on the grant is the caller's responsibility, or it has ended and nothing is
+        // left to clean up.
         self.left = LeftBehind::default();
         if !running.enter(self.request, granted) {
             running.unknown.remove(self.request.owner);

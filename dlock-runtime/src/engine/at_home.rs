@@ -1,8 +1,8 @@
-//! Operations on the manager's runtime, for a store whose connections belong to
-//! it: each is a task there, whoever calls.
+//! Operations on the manager's runtime, for a store whose connections belong to that runtime: each
+//! operation is a task there, whatever runtime the caller is on.
 //!
-//! A caller whose runtime stands still then holds up nobody: its request goes on,
-//! and what it was granted ends when its time has passed.
+//! So a caller whose runtime stands still holds up nobody: its request continues, and what it was
+//! granted ends when its time has passed.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -15,21 +15,20 @@ use crate::in_flight::{Counted, InFlight};
 use crate::store::Store;
 
 impl<S: Store> Running<S> {
-    /// To its end, also when the caller leaves.
+    /// Runs `work` to its end, even if the caller leaves.
     pub(super) async fn at_home<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, BackendError> {
         let (done, answer) = oneshot::channel();
         self.spawn(async move {
-            // Nobody may be there to hear it.
+            // The caller may have left.
             let _ = done.send(work.await);
         });
         answer.await.map_err(|_| self.has_stopped())
     }
 
-    /// For as long as the caller is there. What is granted to one who does not hear
-    /// of it goes back.
+    /// Runs `work` while the caller is there. A grant that the caller does not see goes back.
     pub(super) async fn ask_at_home<T: Send + 'static>(
         self: &Arc<Self>,
         request: &Request,
@@ -57,7 +56,7 @@ impl<S: Store> Running<S> {
     }
 }
 
-/// What a caller leaves behind counts from the moment it leaves.
+/// Counts what a caller leaves behind from the moment it leaves.
 struct Leaving {
     left: Arc<OnceLock<Counted>>,
     unsettled: InFlight,
@@ -65,14 +64,14 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // Without a task any more, there is nobody to end the count but us.
+        // Without a task, nobody else would end the count.
         if Arc::strong_count(&self.left) > 1 {
             let _ = self.left.set(self.unsettled.count());
         }
     }
 }
 
-/// What was had, if anything was, is given back unless somebody hears of it.
+/// Gives back a grant, if there was one, unless the caller takes it.
 struct Unclaimed<S: Store>(Option<(Arc<Running<S>>, Request)>);
 
 impl<S: Store> Drop for Unclaimed<S> {

@@ -1,5 +1,4 @@
-//! A store without its engine, for tests of its protocol: they ask it question by
-//! question, and say themselves when.
+//! A store without its engine. Tests of a store's protocol use it to send each command themselves.
 
 use std::time::Duration;
 
@@ -14,12 +13,12 @@ use crate::backend::{Mode, Owner, Request};
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{Context, Failure, Store, Waited, Waiter};
 
-/// This request, to be released as one whose body has been done.
+/// This request, as it is released after its body has been done.
 pub fn done(request: &Request, remembered: Duration) -> Request {
     request.clone().done(Some(remembered))
 }
 
-/// An open store, and what it says of its own accord.
+/// An open store, and the messages that it sends unasked.
 pub struct Bare<S: Store> {
     pub store: S,
     events: Events,
@@ -27,10 +26,10 @@ pub struct Bare<S: Store> {
     _tasks: DropGuard,
 }
 
-/// What a store has said.
+/// A message that a store has sent unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The owner who has this place was granted the lock.
+    /// The owner of this place was granted the lock.
     Granted { key: String, place: String },
     /// A lock is free, or may be.
     Freed { key: String },
@@ -38,7 +37,7 @@ pub enum Said {
     Missed,
 }
 
-/// Opens a store on the runtime that this is called on, as its engine does.
+/// Opens a store on the current runtime, as its engine does.
 #[expect(private_bounds, reason = "it is called with backends of this crate")]
 pub async fn open<D>(backend: D) -> Result<Bare<impl Store<Record = ()>>, Failure>
 where
@@ -69,19 +68,19 @@ where
 }
 
 impl<S: Store> Bare<S> {
-    /// This process has this request, until it ends: what it has at the store is not
-    /// for the store to give up.
+    /// Marks this request as held by this process, so that the store does not give up what the
+    /// request has there.
     pub fn knows(&self, request: &Request) {
         let request = request.clone();
         self.events.holders().insert(request.owner, request);
     }
 
-    /// This process knows nothing of this owner any more.
+    /// This process no longer knows this owner.
     pub fn forgets(&self, owner: Owner) {
         self.events.holders().remove(owner);
     }
 
-    /// A lock that these wait for, to be looked at for the first time.
+    /// A key that these owners wait for, as it is rechecked for the first time.
     pub fn waited(&self, key: &str, waiters: impl Iterator<Item = (Owner, Mode)>) -> Waited<S> {
         let now = self.events.time().now();
         Waited {
@@ -94,7 +93,8 @@ impl<S: Store> Bare<S> {
         }
     }
 
-    /// What it says next, or has said, if it says something in this time.
+    /// The next message, if one comes within this time. A zero time returns only a message that is
+    /// there already.
     pub async fn says(&mut self, within: Duration) -> Option<Said> {
         if within.is_zero() {
             return self.said.try_recv().ok();

@@ -1,4 +1,4 @@
-//! One operation: its deadline, its attempts, and why they came to nothing.
+//! One operation: its deadline, its attempts, and why they failed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next, Store};
 
-/// What seldom happens, boxed: a call need not make room for it.
+/// The future of a rare path, boxed so that it does not enlarge every call.
 pub(crate) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// So many attempts follow each other without a pause: two servers may send a call
-/// to each other for a while.
+/// How many attempts may follow each other without a pause: two servers may redirect a call to each
+/// other for a while.
 const AT_ONCE: u32 = 4;
 
-/// Makes attempts of an operation until one has succeeded, or there is no other.
+/// Repeats an operation until an attempt succeeds or no further attempt is allowed.
 macro_rules! attempts {
     ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
         loop {
@@ -42,24 +42,24 @@ pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,
     pub(crate) attempt: S::Attempt,
     deadline: Deadline,
-    /// Since when there is no answer.
+    /// Since when the store has been silent.
     started: Instant,
     backoff: Backoff,
-    /// So many attempts were made without a pause.
+    /// Number of attempts made without a pause.
     at_once: u32,
-    /// So many ties one after the other.
+    /// Number of consecutive ties.
     ties: u32,
-    /// Why the last attempt came to nothing.
+    /// Why the last attempt failed.
     cause: Option<Cause>,
 }
 
 impl<S: Store> Running<S> {
-    /// An operation, for as long as the store may be silent.
+    /// An operation that may take as long as the store may be silent.
     pub(crate) fn call(&self) -> Call<'_, S> {
         self.call_within(self.request_timeout)
     }
 
-    /// An operation that is not the engine's own, of which nothing is left.
+    /// An operation of a store's own, which leaves nothing at the server to clean up.
     #[cfg(feature = "redis")]
     pub(crate) async fn repeat<T, F>(&self, ask: impl Fn(Deadline) -> F) -> Result<T, BackendError>
     where
@@ -97,16 +97,15 @@ impl<S: Store> Call<'_, S> {
         self.count_from(self.running.time.now());
     }
 
-    /// After a time of waiting the store is asked again. It has until its silence
-    /// has lasted for the request timeout, counted from when it was last heard
-    /// of; but long enough for a new connection in any case.
+    /// Gives the call time to ask again after it has waited. The request timeout is counted from
+    /// when the store was last heard of, but the call has time for a new connection in any case.
     pub(super) fn give_more_time(&mut self) {
         self.count_from(self.running.events.last_response_at());
         self.was_answered();
     }
 
-    /// The store has answered. To ask it something else there is time for an answer,
-    /// however late this one was seen.
+    /// The store has answered. The next question has time for an answer, however late this answer
+    /// was seen.
     pub(super) fn was_answered(&mut self) {
         let least = self.running.time.after(self.running.request_timeout / 4);
         self.deadline = self.deadline.max(least);
@@ -124,7 +123,7 @@ impl<S: Store> Call<'_, S> {
         self.cause = None;
     }
 
-    /// Until when the next attempt may take; an error if there is no time for one.
+    /// The deadline of the next attempt, or an error if there is no time for one.
     pub(crate) fn begin(&mut self) -> Result<Deadline, BackendError> {
         if self.cause.is_some() && self.running.time.has_passed(self.deadline) {
             return Err(self.give_up());
@@ -132,12 +131,11 @@ impl<S: Store> Call<'_, S> {
         Ok(self.deadline)
     }
 
-    /// Takes note of an attempt that has failed, and waits before the next one. An
-    /// error if there is none.
+    /// Records a failed attempt, and waits before the next one. An error if there is none.
     pub(crate) fn failed(&mut self, failure: Failure) -> Rare<'_, Result<(), BackendError>> {
         Box::pin(async move {
-            // That nothing came in the little time left says less than why there
-            // was so little.
+            // A timeout within the little time that was left says less than the earlier failure
+            // that used up the time.
             self.cause = Some(match (failure.cause, self.cause.take()) {
                 (Cause::Silence | Cause::NotReached(_), Some(earlier)) => earlier,
                 (last, _) => last,
@@ -153,9 +151,9 @@ impl<S: Store> Call<'_, S> {
         })
     }
 
-    /// The store has answered, and others were as quick. A pause, drawn from the
-    /// whole of a window that doubles, so that of several who collide one goes
-    /// first; and then there is as much time again.
+    /// The store has answered, but others asked at the same time. Pauses for a random part of a
+    /// window that doubles with each tie, so that one of the colliding callers goes first. Then the
+    /// time limit starts again.
     pub(super) async fn wait_for_others(&mut self) {
         let window = FIRST_WINDOW.saturating_mul(1 << self.ties.min(16));
         let pause = window.min(LAST_WINDOW).mul_f64(self.running.time.draw());

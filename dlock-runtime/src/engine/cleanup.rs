@@ -1,18 +1,16 @@
-//! Giving back what a request may have left at the store when its caller has
-//! gone, or no longer knows. The one place where that is decided, for every
-//! store.
+//! Gives back what a request may have left at the store when its caller has gone or does not know.
+//! This is decided here only, for every store.
 //!
-//! What was on its way when the caller left is followed first: on most stores
-//! that is the end of it, within a round trip. Where no answer comes, the command
-//! may be run later than anything that is sent after it. So the release is
-//! repeated for as long as the store says that it may ([`Late`]), and from then
-//! on until the store has answered: what it had received when it answered the
-//! first time, it has run before the second.
+//! A command that was in flight when the caller left is followed first: on most stores that settles
+//! it within a round trip. If no answer comes, the store may run the command later than anything
+//! that is sent after it. So the release is repeated for as long as the store says that this may
+//! happen ([`Late`]), and then until the store has answered twice: it has run everything that it
+//! had received by the first answer before it gives the second.
 //!
-//! That is counted from when the command was sent. Of one that nobody could follow
-//! it is not known when that was: a caller may have left it in the queue of a
-//! connection whose runtime stands still, to be sent when that goes on. It was sent
-//! before its flight ended, and until then it is given back again and again.
+//! That period is counted from when the command was sent. For a command that nobody could follow,
+//! this time is unknown: the caller may have left it in the queue of a connection whose runtime
+//! stands still, and it is sent when that runtime runs again. But it is sent before its flight
+//! ends, so the release is repeated until then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,21 +27,21 @@ use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is to be given back.
+/// What to give back.
 struct Cleanup<S: Store> {
     running: Arc<Running<S>>,
     request: Request,
     record: Option<S::Record>,
     left: LeftBehind,
     left_at: Instant,
-    /// A shutdown waits until the store was told, or the ttl has passed.
+    /// Makes a shutdown wait until the store was told, or the ttl has passed.
     unsettled: Option<Counted>,
 }
 
 impl<S: Store> Running<S> {
-    /// A command of this request, sent then, was never answered. It holds its lock
-    /// like any other; but the command may be run yet, and would lock the key again
-    /// behind the release, for nobody. So that release will begin a cleanup.
+    /// A command of this request, sent at `sent_at`, was never answered. The request holds its lock
+    /// normally, but the command may still be run, and would lock the key for nobody after the
+    /// release. So that release will begin a cleanup.
     pub(crate) fn note_unknown(
         &self,
         request: &Request,
@@ -52,7 +50,7 @@ impl<S: Store> Running<S> {
     ) {
         let late = self.store.late(request, record, sent_at);
         if self.may_come(late) {
-            // Those whose lease was lost are never taken out.
+            // Entries of lost leases stay behind, so expired ones are removed here.
             let has_passed =
                 |late: &Late| matches!(late, Late::Until(end) if self.time.has_passed(*end));
             self.unknown.retain(|(_, late)| !has_passed(late));
@@ -60,13 +58,13 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// When the command of this owner was sent that may come yet, if there is one.
+    /// When the command of this owner that may still be run was sent, if there is one.
     pub(super) fn take_unknown(&self, owner: Owner) -> Option<Instant> {
         let (sent_at, late) = self.unknown.remove(owner)?;
         self.may_come(late).then_some(sent_at)
     }
 
-    /// Whether a command may still be run that is so late.
+    /// Whether a command that is late in this way may still be run.
     fn may_come(&self, late: Late) -> bool {
         match late {
             Late::Never => false,
@@ -75,8 +73,8 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Works from a `Drop`, and outside a runtime. If the backend has stopped,
-    /// the lease ends by its ttl.
+    /// Works in a `Drop`, and outside a runtime. If the backend has stopped, the lease ends by its
+    /// ttl.
     pub(super) fn clean_up(
         self: &Arc<Self>,
         request: Request,
@@ -88,7 +86,7 @@ impl<S: Store> Running<S> {
         self.spawn(cleanup.run(abandoned.flight));
     }
 
-    /// What is held by this request goes back, and nobody waits for that.
+    /// Gives back what this request holds. Nobody waits for that.
     pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
         self.events.holders().remove(request.owner);
         let record = self.table.record(request.owner);
@@ -98,8 +96,8 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Ends a lease that the store does not. Nobody has to wait for it: its holder
-    /// has been told, or has given it back.
+    /// Ends a lease that the store does not end by itself. Nobody has to wait for it: its holder
+    /// has been told of the loss, or has given the lease back.
     pub(super) fn end(self: &Arc<Self>, request: Request, record: S::Record) {
         let (running, owner) = (Arc::clone(self), request.owner);
         let left = LeftBehind::unknown(self.take_unknown(owner));
@@ -117,7 +115,7 @@ impl<S: Store> Running<S> {
         mut left: LeftBehind,
     ) -> Cleanup<S> {
         if let Some(time) = request.done_for() {
-            // It may come before the release that was to leave the mark.
+            // The cleanup may come before the release that was to leave the mark.
             left.ending = Ending::Done(time);
         }
         Cleanup {
@@ -167,9 +165,9 @@ impl<S: Store> Cleanup<S> {
         self.repeat(&leaving, Some(late)).await;
     }
 
-    /// Releases over the manager's connection: one, or as many as it takes until
-    /// nothing can come any more; without an end if `late` is not known yet. However
-    /// long an outage lasts, that is for those only that were under way when it began.
+    /// Releases over the manager's connection: once, or until no late command can come any more. If
+    /// `late` is not known yet, it repeats until dropped. During an outage, this affects only
+    /// requests that were in flight when the outage began.
     async fn repeat(&mut self, leaving: &Leaving<'_>, late: Option<Late>) {
         let running = Arc::clone(&self.running);
         let time = &running.time;
@@ -178,7 +176,7 @@ impl<S: Store> Cleanup<S> {
             _ => Deadline::from(self.left_at, self.request.ttl),
         };
         let last_pause = match late {
-            // It may take as long as others hold locks by the same.
+            // The scope may last as long as other locks are held by it.
             Some(Late::In(_)) => (self.request.ttl / 3).max(FIRST_PAUSE),
             _ => LAST_PAUSE,
         };
@@ -201,7 +199,7 @@ impl<S: Store> Cleanup<S> {
                     let before = std::mem::replace(&mut answered, true);
                     !may_come && (once || before)
                 }
-                // It will not be allowed later either.
+                // The store has refused, and will not allow it later either.
                 Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_come,
                 Err(_) => {
                     let took = time.now().saturating_duration_since(asked);
@@ -212,7 +210,7 @@ impl<S: Store> Cleanup<S> {
                     false
                 }
             };
-            // When the engine stops, once is enough.
+            // When the engine stops, one release is enough.
             if enough || (told && running.stopping.is_cancelled()) {
                 return;
             }
@@ -225,7 +223,7 @@ impl<S: Store> Cleanup<S> {
             tokio::select! {
                 biased;
                 () = time.sleep(until) => {}
-                // It was granted just now.
+                // The abandoned request was granted just now.
                 () = leaving.granted() => {}
                 () = scope_end => {}
                 () = running.stopping.cancelled(), if !running.stopping.is_cancelled() => {}
@@ -233,7 +231,7 @@ impl<S: Store> Cleanup<S> {
         }
     }
 
-    /// There is nothing to give back: a lease or session has ended.
+    /// Whether there is nothing to give back because the lease or session has ended.
     fn has_ended(&self, late: Option<Late>, answered: bool) -> bool {
         let has_ended = |scope| self.running.store.has_ended(scope);
         let of_late = match late {

@@ -1,16 +1,14 @@
-//! Grants to owners of this process who do not wait: undone, or answered.
+//! Grants to owners of this process that do not wait: undone, or answered.
 //!
-//! A server that was cut off may serve for a moment after its replica has heard
-//! the last of it. When that replica takes over, its queues hold waiters who have
-//! had their lock long ago, and it would grant to them one after the other, for as
-//! long as a grant waits for an answer. Their process is alive and is told of the
-//! first such grant: it then has all the places undone that it has in that queue
-//! and does not know, the grant with them. So who was served long ago costs those
-//! who wait two round trips for each process, and it costs nothing to look for them.
+//! A server that was cut off may serve for a moment longer than its replica hears of it. When that
+//! replica takes over, its queues hold waiters that had their lock long ago. It would grant the
+//! lock to them one after the other, each time for as long as a grant waits for an answer. Their
+//! process is alive and is notified of the first such grant. It then undoes that grant and removes
+//! all its unknown places from that queue. So the stale places of each process cost those who wait
+//! two round trips, and nobody has to search for them.
 //!
-//! Or the owner holds the lock, by the word of the server before. Then the grant is
-//! what keeps it: a renewal answers it at once, as the holder's next one may come
-//! too late for that.
+//! Or the owner still holds the lock, granted by the earlier server. Then that grant keeps it: a
+//! renewal answers at once, as the holder's next regular renewal may come too late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +20,7 @@ use crate::key::Shown;
 use crate::store::Store;
 
 impl<S: Store> Running<S> {
-    /// Without success, the grant ends by itself soon.
+    /// Undoes a grant to an owner that does not wait. If this fails, the grant soon ends by itself.
     pub(super) async fn disown(self: Arc<Self>, key: Arc<str>, place: String, claim: Duration) {
         let knows = |owner| self.events.knows(owner, &key);
         let mut call = self.call_within(claim);
@@ -39,9 +37,9 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Extends the lease of a holder that is granted its own lock. It changes nothing
-    /// if the lock has gone back meanwhile; and who loses the lock by a failure is told
-    /// by its own renewals.
+    /// Extends the lease of a holder that is granted its own lock. It has no effect if the lock has
+    /// gone back meanwhile. If it fails and the lock is lost, the holder's own renewals report
+    /// that.
     pub(super) async fn answer(self: Arc<Self>, holder: Request, claim: Duration) {
         let holder = [holder];
         let renewed = self.renew_within(&holder, claim).await;

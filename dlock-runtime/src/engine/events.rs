@@ -1,4 +1,4 @@
-//! What a store says of its own accord.
+//! The messages that a store sends unasked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,47 +10,47 @@ use super::time::Time;
 use super::waiters::Waiters;
 use crate::backend::{Owner, Request};
 
-/// A lease of etcd's, or a session: what several grants end with.
+/// A lease of etcd or a session: several grants end together with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scope(pub u64);
 
-/// Where a store says it. Cheap to clone.
+/// Where a store reports its messages. Cheap to clone.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
 struct Inner {
     waiters: Waiters,
-    /// Those who wait no more because they have what they waited for. Who never waited
-    /// has no place anywhere, and is not entered: that would cost each section.
+    /// Requests that waited and were granted. A request that never waited has no place in any queue
+    /// and is not recorded here, since that would cost time in every section.
     holders: Seldom<Request>,
     time: Time,
     began: Instant,
-    /// When the store was last known to answer, in microseconds from `began`.
+    /// When the last answered question was sent, in microseconds from `began`.
     last_response_at: AtomicU64,
-    /// Others know since then that this process is alive; 0 if they do not.
+    /// When others were last told that this process is alive; 0 if they are not relied on to know.
     known: AtomicU64,
-    /// When they had been told the last time that it need not be: what was sent before may
-    /// have been taken back by that.
+    /// When others were last told that this process need not be alive. That may have taken back a
+    /// beat that was sent before.
     farewell: AtomicU64,
-    /// After so long without a beat they take it for dead.
+    /// Others take this process for dead after this long without a beat.
     dead_after: Duration,
     listener: OnceLock<Box<dyn Listener>>,
 }
 
-/// Whoever hears what the store says besides those who wait.
+/// Receives what the store reports, in addition to the waiters.
 pub(crate) trait Listener: Send + Sync {
     fn freed(&self, _key: &str) {}
 
     /// Messages may have been missed.
     fn missed(&self) {}
 
-    /// How many were held with it.
+    /// Returns how many held locks have ended with the scope.
     fn ended(&self, _scope: Scope) -> usize {
         0
     }
 
-    /// An owner who does not wait was granted the lock by its place, one who holds it
-    /// perhaps.
+    /// An owner that does not wait was granted the lock by its place. `holder` is its request if it
+    /// may hold the lock already.
     fn granted(&self, _key: &str, _place: &str, _holder: Option<Request>) {}
 }
 
@@ -87,43 +87,42 @@ impl Events {
         &self.0.holders
     }
 
-    /// This owner was granted the lock, the store says.
+    /// The store reports that this owner was granted the lock.
     pub fn wake(&self, owner: Owner, key: &str) {
         self.0.waiters.wake(owner, key);
     }
 
-    /// This owner was granted the lock by its place in the queue. If it does not wait
-    /// for it, that is seen to.
+    /// The owner was granted the lock by its place in the queue. If the owner does not wait, the
+    /// listener deals with the grant.
     pub fn granted(&self, owner: Owner, key: &str, place: &str) {
         if !self.0.waiters.wake(owner, key)
             && let Some(listener) = self.0.listener.get()
         {
-            // A holder is entered before it leaves the waiters: it is not missed.
+            // A holder is recorded before it leaves the waiters, so it is not missed.
             listener.granted(key, place, self.0.holders.get(owner));
         }
     }
 
-    /// Whether this owner waits, has what it waited for, or is being given back. It
-    /// is entered before its place is asked for: who has a place and is unknown has
-    /// gone for good.
+    /// Whether this owner waits, has what it waited for, or is being given back. An owner is
+    /// entered before it asks for a place, so an owner that has a place but is unknown has gone for
+    /// good.
     pub fn knows(&self, owner: Owner, key: &str) -> bool {
         self.0.waiters.knows(owner, key) || self.0.holders.get(owner).is_some()
     }
 
-    /// Whether somebody waits for this lock, or asks for a place.
+    /// Whether somebody waits for this lock, or asks for a place in its queue.
     #[cfg(feature = "redis")]
     pub(crate) fn waits(&self, key: &str) -> bool {
         self.0.waiters.has(key)
     }
 
-    /// Whether this one does.
+    /// Whether this owner waits for this lock, or asks for a place.
     #[cfg(feature = "redis")]
     pub(crate) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
         self.0.waiters.is_waiting(owner, key)
     }
 
-    /// Waits until nobody waits for a lock any more, for which somebody did. There is one
-    /// who is told.
+    /// Waits until some lock has lost its last waiter. Only one task is notified.
     #[cfg(feature = "redis")]
     pub(crate) async fn left(&self) {
         self.0.waiters.left().await;
@@ -137,7 +136,7 @@ impl Events {
         }
     }
 
-    /// There may be room for this one of those who wait for a lock.
+    /// This waiter may get the lock now.
     #[cfg(feature = "postgres")]
     pub(crate) fn freed_for(&self, owner: Owner, key: &str) {
         self.0.waiters.wake(owner, key);
@@ -146,7 +145,7 @@ impl Events {
         }
     }
 
-    /// Messages may have been missed: everybody asks again.
+    /// Messages may have been missed, so every waiter asks again.
     pub fn missed(&self) {
         self.0.waiters.wake_all();
         if let Some(listener) = self.0.listener.get() {
@@ -158,14 +157,14 @@ impl Events {
         let _ = self.0.listener.set(Box::new(listener));
     }
 
-    /// A lease or session has ended, with all that was held by it: how many locks.
+    /// A lease or session has ended, with all locks held by it. Returns how many there were.
     pub fn ended(&self, scope: Scope) -> usize {
-        // Before there is anybody to tell, there are no leases.
+        // There are no leases before the listener is set.
         let listener = self.0.listener.get();
         listener.map_or(0, |listener| listener.ended(scope))
     }
 
-    /// The store has answered a question that was sent then.
+    /// The store has answered a question that was sent at `sent_at`.
     pub fn answered(&self, sent_at: Instant) {
         self.0
             .last_response_at
@@ -176,9 +175,9 @@ impl Events {
         self.0.began + Duration::from_micros(self.0.last_response_at.load(Ordering::Relaxed))
     }
 
-    /// Others were told by what was sent then that this process is alive. Those who
-    /// wait ask again if it may have been taken for dead before: a part of the time
-    /// for that is the way to the store.
+    /// A message sent at `sent_at` told others that this process is alive. If they may have taken
+    /// it for dead before, the waiters ask again. The gap counts early because the message also
+    /// takes time to reach the store.
     pub fn beats(&self, sent_at: Instant) {
         let stamp = self.stamp(sent_at).max(1);
         let before = self.0.known.fetch_max(stamp, Ordering::Relaxed);
@@ -195,13 +194,13 @@ impl Events {
         counts && self.0.time.now().saturating_duration_since(since) < self.0.dead_after / 2
     }
 
-    /// From now on they need not. Whether they were ever told.
+    /// Stops relying on others to know that this process is alive. Returns whether they were told.
     pub(super) fn forget_beat(&self) -> bool {
         self.0.known.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// They were told that it need not be. Who came in the meantime may have been passed
-    /// over as dead.
+    /// Others were told that this process need not be alive. A waiter that came meanwhile may have
+    /// been passed over as dead, so all waiters ask again.
     pub(super) fn said_farewell(&self) {
         let now = self.stamp(self.0.time.now());
         self.0.farewell.fetch_max(now, Ordering::Relaxed);

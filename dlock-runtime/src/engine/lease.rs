@@ -1,4 +1,4 @@
-//! Keeping a lock, giving it back, and looking at it.
+//! Keeps a lock, gives it back, and inspects it.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use crate::store::{
     Abandoned, Applied, Break, Cause, Due, Ending, Failure, LeftBehind, Next, Store,
 };
 
-/// So many ttls after its last extension, a lease that nobody gives back is
-/// forgotten.
+/// A lease that nobody gives back is forgotten this many ttls after its last extension.
 const FORGOTTEN_AFTER: u32 = 4;
 
 impl<S: Store> Running<S> {
-    /// When the table is done with a lease that counts from then.
+    /// When the table drops a lease that was extended at `sent_at`, or ends it.
     pub(super) fn due(sent_at: Instant, lasts: Duration) -> Instant {
         let until = match S::EXPIRES {
             true => lasts.saturating_mul(FORGOTTEN_AFTER),
@@ -31,8 +30,8 @@ impl<S: Store> Running<S> {
         request: &Request,
     ) -> Result<Released, BackendError> {
         if S::CLAIM.is_some() {
-            // Before it is sent: what is granted to this owner from now on is not its
-            // own.
+            // Before the release is sent: a later grant to this owner does not belong to this
+            // lease.
             self.events.holders().remove(request.owner);
         }
         let by = (!S::EXPIRES).then(|| self.time.after(self.request_timeout).at());
@@ -63,21 +62,22 @@ impl<S: Store> Running<S> {
         if freed.is_ok() {
             self.table.remove(request.owner);
         }
-        // Not answered either, it is repeated until the lease has ended. A command that may
-        // come yet does not end with that.
+        // A release that is not answered is repeated until the lease has ended. A late command may
+        // come even after that, so it needs a cleanup.
         if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
-            // What is there is marked: what comes now is in nobody's name.
+            // Once the release has succeeded, its mark is set: a late grant is nobody's work and
+            // leaves none.
             let is_done = request.done_for().filter(|_| freed.is_err());
             let request = request.clone().done(is_done);
             self.clean_up(request, Abandoned::at_rest(Some(record)), &left);
         }
-        // A store knows its own marks.
+        // A store recognizes its own marks, so a repeated release is not in doubt.
         let marks = matches!(ending, Ending::Done(_));
         Ok(freed?.released(repeated && !marks))
     }
 
-    /// Ends the leases that the store does not, when their time has passed.
+    /// Ends leases whose time has passed, on a store that does not end them itself.
     pub(super) async fn end_leases(self: Arc<Self>) {
         loop {
             let (over, next) = self.table.take_due(self.time.now());
@@ -100,14 +100,14 @@ impl<S: Store> Running<S> {
         self.renew_within(requests, limit).await
     }
 
-    /// All of them have one time limit.
+    /// Renews leases within one common time limit.
     pub(super) async fn renew_within(
         &self,
         requests: &[Request],
         limit: Duration,
     ) -> Vec<Result<Renewed, BackendError>> {
         let mut answers: Vec<_> = requests.iter().map(|_| Ok(Renewed::Gone)).collect();
-        // Each with its place among `requests`.
+        // Each with its index in `requests`.
         let due = requests.iter().enumerate();
         let due = due.filter_map(|(index, request)| Some((index, self.due_of(request)?)));
         let (mut indexes, mut due): (Vec<_>, Vec<_>) = due.unzip();
@@ -129,7 +129,7 @@ impl<S: Store> Running<S> {
                 self.table.update(owner, lease.record.clone());
                 match renewed.next().unwrap_or_else(|| Err(Failure::not_sent())) {
                     Ok(answer) => answers[index] = Ok(self.renewed(&lease.request, answer)),
-                    // It concerns this one, and not those beside it.
+                    // Only this lease is refused, not the others.
                     Err(Failure {
                         cause: Cause::Error(error),
                         next: Next::Stop,
@@ -184,8 +184,8 @@ impl<S: Store> Running<S> {
             .forget(key, deadline, attempt))
     }
 
-    /// Ends what another has, who is told of it by the store. As often as it is repeated, it
-    /// ends nothing else: no owner comes twice.
+    /// Takes a lock or place from its owner, which the store tells of it. Repeating this ends
+    /// nothing else, since owners are never reused.
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
         let mut call = self.call();
         let mut repeated = false;
@@ -200,7 +200,7 @@ impl<S: Store> Running<S> {
                 }
             }
         };
-        // Who waits here may not be told by the store.
+        // The store may not notify the waiters of this process.
         self.events.waiters().wake_key(&broken.key);
         Ok(freed.released(repeated))
     }
@@ -213,7 +213,7 @@ impl<S: Store> Running<S> {
         if let Some(lock) = &mut lock {
             lock.stored_as = self.store.stored_as(key);
         }
-        // A look as any other: who waits for it may have missed what was to wake it.
+        // As with any look at the store, a waiter may have missed the message that was to wake it.
         if lock.as_ref().is_none_or(|lock| lock.holders.is_empty()) {
             self.events.waiters().wake_key(key);
         }

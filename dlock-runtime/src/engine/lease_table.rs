@@ -1,9 +1,9 @@
-//! What proves the leases of this process. Where that is `()`, there is nothing to
-//! keep: no entry is made, and every lease is taken for one that is held.
+//! The records that prove the leases of this process. If the record type is `()`, nothing is kept:
+//! no entry is made, and every lease is taken for held.
 //!
-//! Each lease is in a schedule too. Where it ends by itself in the store
-//! ([`EXPIRES`](crate::store::Store::EXPIRES)), it is forgotten by that if nobody
-//! gives it back; else it is ended from here.
+//! Each lease is also in a schedule. A lease that ends by itself in the store
+//! ([`EXPIRES`](crate::store::Store::EXPIRES)) is forgotten by that schedule if nobody gives it
+//! back. Other leases are ended by it.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -17,24 +17,24 @@ use crate::tables::HashMap;
 
 pub(super) struct LeaseTable<R> {
     entries: Mutex<Entries<R>>,
-    /// Something is due before the time that was told last.
+    /// Notified when something is due before `armed`.
     sooner: Notify,
 }
 
 struct Entries<R> {
     by_owner: HashMap<Owner, Entry<R>>,
     schedule: BTreeSet<(Instant, Owner)>,
-    /// When the next look at the schedule is. What is due later need not wake
-    /// anybody, so a short hold costs no more than its entry.
+    /// When the schedule will be looked at next. What is due later need not wake the task, so a
+    /// short hold costs only its entry.
     armed: Option<Instant>,
 }
 
 struct Entry<R> {
     record: R,
     request: Request,
-    /// A release was sent, and not answered.
+    /// A release was sent and not answered.
     released: bool,
-    /// When it is taken out of the schedule, if it is still there.
+    /// When it leaves the schedule, if it is still there.
     due: Option<Instant>,
 }
 
@@ -50,12 +50,12 @@ impl<R: Clone + 'static> LeaseTable<R> {
         }
     }
 
-    /// Whether there is anything to keep.
+    /// Whether there are records to keep.
     pub(super) fn keeps() -> bool {
         Self::nothing().is_none()
     }
 
-    /// `()`, if that is the record. Known when compiling.
+    /// `()`, if that is the record type. Known at compile time.
     fn nothing() -> Option<R> {
         (&() as &dyn Any).downcast_ref().cloned()
     }
@@ -89,7 +89,7 @@ impl<R: Clone + 'static> LeaseTable<R> {
         }
     }
 
-    /// It was extended. `false`: it is not held any more.
+    /// Records an extension. Returns `false` if the lease is not held any more.
     pub(super) fn extend(&self, owner: Owner, due: Instant) -> bool {
         self.change(|entries| {
             let entry = entries.by_owner.get(&owner);
@@ -101,9 +101,9 @@ impl<R: Clone + 'static> LeaseTable<R> {
         })
     }
 
-    /// Its record, and whether a release was sent before. The lease is nobody's
-    /// from here on, but its entry stays until the store has answered, or `by` if that
-    /// is given: then it is ended as this request says.
+    /// Returns the record, and whether a release was sent before. From here on nobody holds the
+    /// lease, but its entry stays until the store has answered. If `by` is given, the schedule ends
+    /// the lease at that time, as `request` says.
     pub(super) fn give_back(&self, request: &Request, by: Option<Instant>) -> Option<(R, bool)> {
         if let Some(nothing) = Self::nothing() {
             return Some((nothing, false));
@@ -121,13 +121,13 @@ impl<R: Clone + 'static> LeaseTable<R> {
         })
     }
 
-    /// Whether it was there, and held.
+    /// Returns whether the lease was there and held.
     pub(super) fn remove(&self, owner: Owner) -> bool {
         !Self::keeps() || self.entries.lock().remove(owner)
     }
 
-    /// A lease or session has ended, and all that was held by it: whose, and whether
-    /// they held it still.
+    /// Removes all leases of a lease or session that has ended. Returns their owners, and whether
+    /// each was still held.
     pub(super) fn ended(&self, is_of_it: impl Fn(&R) -> bool) -> Vec<(Owner, bool)> {
         let mut entries = self.entries.lock();
         let of_it = entries.by_owner.iter();
@@ -137,7 +137,7 @@ impl<R: Clone + 'static> LeaseTable<R> {
         gone.map(|owner| (owner, entries.remove(owner))).collect()
     }
 
-    /// Forgets all. Whether a lease is held.
+    /// Forgets all leases. Returns whether any was held.
     pub(super) fn clear(&self) -> bool {
         let mut entries = self.entries.lock();
         entries.schedule.clear();
@@ -146,7 +146,7 @@ impl<R: Clone + 'static> LeaseTable<R> {
         forgotten.values().any(|entry| !entry.released)
     }
 
-    /// Forgets what was due by then.
+    /// Forgets what was due by `now`.
     pub(super) fn forget_due(&self, now: Instant) {
         let mut entries = self.entries.lock();
         while let Some(owner) = entries.next_due(now) {
@@ -154,8 +154,8 @@ impl<R: Clone + 'static> LeaseTable<R> {
         }
     }
 
-    /// The leases that this process ends now, and when there will be more. Their
-    /// entries stay until the store has answered.
+    /// The leases that this process must end now, and when the next are due. Their entries stay
+    /// until the store has answered.
     pub(super) fn take_due(&self, now: Instant) -> (Vec<(Request, R)>, Option<Instant>) {
         let mut entries = self.entries.lock();
         let mut over = Vec::new();
@@ -165,14 +165,14 @@ impl<R: Clone + 'static> LeaseTable<R> {
                 over.push((entry.request.clone(), entry.record.clone()));
             }
         }
-        // A lease that was given back before this looked at it does not disarm it:
-        // the next would wake it again, and so each of many short holds.
+        // A lease that was given back before this look does not disarm the timer. Otherwise the
+        // next of many short holds would wake the task again, and so would each one after it.
         let next = entries.schedule.first().map(|&(due, _)| due);
         entries.armed = next.or(entries.armed.filter(|&armed| armed > now));
         (over, entries.armed)
     }
 
-    /// Waits until something is due sooner than was told.
+    /// Waits until something is due before the time last returned.
     pub(super) async fn sooner(&self) {
         self.sooner.notified().await;
     }
@@ -215,7 +215,7 @@ impl<R> Entries<R> {
         Some(owner)
     }
 
-    /// Whether it was there, and held.
+    /// Returns whether the lease was there and held.
     fn remove(&mut self, owner: Owner) -> bool {
         let Some(entry) = self.by_owner.remove(&owner) else {
             return false;
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::backend::Mode;
 
-    /// But not what is held, however many there are.
+    /// While leases that are still held stay, however many others there are.
     #[test]
     fn what_is_never_given_back_is_forgotten() {
         let ttl = Duration::from_secs(10);

@@ -39,14 +39,14 @@ use crate::in_flight::InFlight;
 use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
 use crate::store::{Break, Context, Late, LeftBehind, Scope, Store, Whose};
 
-/// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
-/// what must be, gives back what callers leave behind, and tells an outage from a
-/// lock that is held. The store gives it primitives and nothing else.
+/// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time, gives back
+/// what callers leave behind, and tells an outage from a lock that is held. The store provides only
+/// primitives.
 ///
-/// For [`Config::with_backend`](crate::Config::with_backend). It is young: what a
-/// store has to give may change with any minor version.
+/// For [`Config::with_backend`](crate::Config::with_backend). This interface is young: what a store
+/// has to provide may change with any minor version.
 ///
-/// A copy is another backend with the same settings, not yet started.
+/// A clone is another backend with the same settings, not yet started.
 pub struct Engine<S: Store> {
     /// Read at the start.
     pub(crate) config: S::Config,
@@ -63,23 +63,23 @@ pub(crate) struct Running<S: Store> {
     pub(crate) request_timeout: Duration,
     pub(crate) events: Events,
     table: LeaseTable<S::Record>,
-    /// Holders of whom an earlier command may come yet: when it was sent, and for how
-    /// long it may.
+    /// Holders with an earlier command that may still be run: when it was sent, and how late it may
+    /// be run.
     unknown: Seldom<(Instant, Late)>,
     losses: Losses,
-    /// Told when a lease or session has ended.
+    /// Notified when a lease or session has ended.
     scope_end: Notify,
-    /// Counts what the store has not been told yet.
+    /// Counts what the store must still be told.
     unsettled: InFlight,
     tasks: InFlight,
-    /// The tasks are to finish what they have begun, and to leave it.
+    /// Cancelled to make the tasks finish what they have begun and end.
     stopping: CancellationToken,
     stopped: CancellationToken,
 }
 
 impl<S: Store> Engine<S> {
-    /// Over the store that these settings lead to. Nothing is opened before it is
-    /// started, which [`LockManager::connect`](crate::LockManager::connect) does.
+    /// A backend for the store with these settings. It opens nothing before its start, which
+    /// [`LockManager::connect`](crate::LockManager::connect) does.
     pub fn new(config: S::Config) -> Self {
         Self {
             config,
@@ -89,16 +89,16 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// How long an operation waits for the store in all, 5 seconds by default: an
-    /// outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
+    /// How long an operation waits for the store in total, 5 seconds by default. An outage is
+    /// reported after this time. From a millisecond to 24 hours; other values are refused at the
+    /// start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// As a backend of this name.
+    /// Formats the settings of a backend of this name.
     pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
             .field("config", &self.config)
@@ -121,7 +121,7 @@ impl<S: Store> Engine<S> {
         )
     }
 
-    /// That of the runtime that this is called on.
+    /// The time of the current runtime.
     fn time_here(&self) -> Result<Time, BackendError> {
         #[cfg(feature = "simulation")]
         if let Some(process) = crate::simulation::running() {
@@ -155,7 +155,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// A copy is another backend with the same settings, not yet started.
+/// A clone is another backend with the same settings, not yet started.
 impl<S: Store> Clone for Engine<S> {
     fn clone(&self) -> Self {
         Self::new(self.config.clone()).request_timeout(self.request_timeout)
@@ -168,7 +168,7 @@ impl<S: Store> fmt::Debug for Engine<S> {
     }
 }
 
-/// Its tasks end with it.
+/// Ends the engine's tasks.
 impl<S: Store> Drop for Engine<S> {
     fn drop(&mut self) {
         if let Some(running) = self.running.get() {
@@ -178,7 +178,7 @@ impl<S: Store> Drop for Engine<S> {
 }
 
 impl<S: Store> Running<S> {
-    /// Nothing is asked yet, and nobody looks after leases or waiters.
+    /// Opens the store. This asks it nothing yet, and nothing looks after leases or waiters.
     pub(crate) fn open(
         config: S::Config,
         time: Time,
@@ -212,7 +212,7 @@ impl<S: Store> Running<S> {
         })
     }
 
-    /// The caller has left: sees to what it may have at the store.
+    /// Cleans up what a caller that has left may have at the store.
     pub(crate) fn leave_behind(
         self: &Arc<Self>,
         request: &Request,
@@ -220,7 +220,7 @@ impl<S: Store> Running<S> {
         left: &LeftBehind,
     ) {
         let abandoned = self.store.abandon(request, attempt, left);
-        // Who waits for a connection has sent nothing.
+        // A caller that still waits for a connection has sent nothing.
         if abandoned.flight.is_some()
             || abandoned.record.is_some()
             || left.unknown.is_some()
@@ -230,7 +230,7 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Until it has ended, or the engine has stopped.
+    /// Runs a task until it ends or the engine has stopped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let counted = self.tasks.count();
         let work = async move {
@@ -240,7 +240,7 @@ impl<S: Store> Running<S> {
         self.time.spawn_until(self.stopped.clone(), Box::pin(work));
     }
 
-    /// Until it has ended, or the engine is told to stop.
+    /// Runs a task until it ends or the engine is told to stop.
     pub(crate) fn spawn_until_stop(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stopping = self.stopping.clone();
         self.spawn(async move {
@@ -252,7 +252,7 @@ impl<S: Store> Running<S> {
         BackendError::unavailable(format!("the {} backend has stopped", self.name))
     }
 
-    /// Waits until the store was told of what was left behind, and lets it rest.
+    /// Waits until the store has been told what was left behind, and has settled itself.
     pub(crate) async fn settle(&self) {
         self.unsettled.wait_idle().await;
         self.store.settle().await;
@@ -274,7 +274,7 @@ impl<S: Store> Running<S> {
         self.time.bound(limit, looking).await.unwrap_or_default()
     }
 
-    /// Its tasks end here and now.
+    /// Ends the engine's tasks at once.
     pub(crate) fn halt(&self) {
         self.stopping.cancel();
         self.stopped.cancel();
@@ -295,7 +295,7 @@ impl<S: Store> Listener for Weak<Running<S>> {
             .table
             .ended(|record| S::scope(record) == Some(scope));
         for &(owner, _) in &ended {
-            // Nothing of it can come any more.
+            // No late command of this owner can take effect any more.
             running.unknown.remove(owner);
         }
         let lost = ended.into_iter().filter(|&(_, held)| held);
@@ -319,8 +319,7 @@ impl<S: Store> Listener for Weak<Running<S>> {
     }
 }
 
-/// A backend that an engine drives: its public type, with what is said of it and
-/// its settings.
+/// A backend that an engine drives: the public type that carries its documentation and settings.
 #[diagnostic::on_unimplemented(message = "`{Self}` is not a `Backend`")]
 pub(crate) trait Driven: fmt::Debug + Send + Sync + 'static {
     type Store: Store;
@@ -336,7 +335,7 @@ impl<S: Store> Driven for Engine<S> {
     }
 }
 
-/// Asks on the runtime of the caller, or on the manager's.
+/// Asks on the caller's runtime or on the manager's.
 macro_rules! here_or_at_home {
     ($running:expr, $ask:ident($what:expr $(, $number:expr)?)) => {{
         let running = $running;
@@ -365,7 +364,8 @@ impl<D: Driven> Backend for D {
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        // The manager hears its answers at home.
+        // With `AT_HOME` the answers arrive on the manager's runtime, whatever the caller's runtime
+        // does.
         (!D::Store::AT_HOME).then(|| self.engine().request_timeout)
     }
 
@@ -376,7 +376,7 @@ impl<D: Driven> Backend for D {
     }
 
     fn call_yourself(&self, label: &str) {
-        // Who is told twice keeps the first.
+        // Only the first label counts.
         let _ = self.engine().label.set(label.into());
     }
 
@@ -485,7 +485,7 @@ impl<D: Driven> Backend for D {
     }
 }
 
-/// What a store is given, for a test of one of its parts.
+/// The context for a test of a part of a store.
 #[cfg(all(test, any(feature = "etcd", feature = "redis")))]
 pub(crate) fn context() -> Context {
     let time = Time::of_the_machine(Handle::current());

@@ -1,5 +1,5 @@
-//! The second look: for as long as somebody waits, at the locks that are waited
-//! for. A message can be lost, and a holder that dies sends none.
+//! The recheck of the locks that somebody waits for. A message can be lost, and a holder that dies
+//! sends none.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use super::call::attempts;
 use crate::store::{Looks, Store, Waited};
 use crate::tables::HashMap;
 
-/// Waits that follow each other closely keep the process alive in between.
+/// How long to keep beating without waiters, so that the process stays known between waits that
+/// follow each other closely.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// The keys that are waited for, and when they are looked at.
+/// The keys that are waited for, and when to look at them.
 type Schedule<S> = HashMap<Arc<str>, Entry<S>>;
 
 struct Entry<S: Store> {
     seen: S::Seen,
-    /// When it was last looked at, or first waited for.
+    /// When it was last looked at, or when the wait for it began.
     looked: Instant,
     next: Instant,
 }
 
 impl<S: Store> Entry<S> {
-    /// Of a key that was looked at just now, or is waited for since.
+    /// For a key that was just looked at, or that is newly waited for.
     fn new(store: &S, mut seen: S::Seen, now: Instant) -> Self {
         Self {
             next: now + store.pace(&mut seen),
@@ -34,7 +35,7 @@ impl<S: Store> Entry<S> {
     }
 
     fn is_looked_at(&self, now: Instant) -> bool {
-        // What is not yet due goes along, and saves a trip.
+        // A key that is almost due goes along, which saves a round trip.
         match S::LOOKS {
             Looks::Together => true,
             Looks::Each => self.next <= now + (self.next - self.looked) / 4,
@@ -43,7 +44,7 @@ impl<S: Store> Entry<S> {
 }
 
 impl<S: Store> Running<S> {
-    /// Until the engine is told to stop.
+    /// Runs until the engine is told to stop.
     pub(super) async fn look_after_waiters(self: Arc<Self>) {
         while !self.stopping.is_cancelled() {
             let waited = async {
@@ -54,7 +55,7 @@ impl<S: Store> Running<S> {
             };
             let _ = self.stopping.run_until_cancelled(waited).await;
             if self.events.forget_beat() {
-                // The queues hold nobody of this process now, or soon.
+                // The queues hold nobody of this process now, or will not soon.
                 let limit = self.time.after(self.request_timeout);
                 self.store.farewell(limit).await;
                 self.events.said_farewell();
@@ -62,8 +63,8 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Until nobody waits any more; and a little longer where who waits has a place,
-    /// which it loses when others take this process for dead.
+    /// Runs until nobody waits any more, or a little longer if this process sends beats: a waiter's
+    /// place is lost when others take the process for dead.
     async fn look_and_beat(&self) {
         let mut schedule = Schedule::default();
         let mut beat = S::BEAT.map(|gap| self.time.now() + gap);
@@ -90,8 +91,8 @@ impl<S: Store> Running<S> {
             }
             let beats = S::BEAT.filter(|gap| beat.is_some_and(|beat| beat <= now + *gap / 4));
             if !self.look(&mut schedule, beats.is_some()).await {
-                // Each waiter now finds out for itself, and fails if the outage lasts
-                // for the request timeout.
+                // Each waiter now finds out for itself, and fails if the outage lasts for the
+                // request timeout.
                 self.events.missed();
             }
             if let Some(gap) = beats {
@@ -100,7 +101,7 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Enters the keys that somebody waits for now, and takes out the others.
+    /// Adds the keys that somebody waits for now, and removes the others.
     fn update(&self, schedule: &mut Schedule<S>) {
         let now = self.time.now();
         let mut before = take(schedule);
@@ -111,7 +112,7 @@ impl<S: Store> Running<S> {
         });
     }
 
-    /// Whether the store has answered.
+    /// Looks at the keys that are due. Returns whether the store has answered.
     async fn look(&self, schedule: &mut Schedule<S>, beats: bool) -> bool {
         let now = self.time.now();
         let due = schedule.extract_if(|_, key| key.is_looked_at(now));
@@ -123,7 +124,7 @@ impl<S: Store> Running<S> {
                 refused: None,
             })
             .collect();
-        // What is left of the request timeout is for the waiters themselves.
+        // The rest of the request timeout is left to the waiters themselves.
         let mut call = self.call_within(self.request_timeout / 2);
         let mut asked = self.time.now();
         let answered = attempts!(call, |deadline, _attempt| {

@@ -1,4 +1,4 @@
-//! A table by owner that is empty as a rule: then to look into it takes no lock.
+//! A table by owner that is usually empty. Removing from an empty one takes no mutex.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

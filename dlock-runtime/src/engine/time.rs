@@ -1,9 +1,8 @@
-//! The one source of time and of chance, and of tasks on the manager's runtime.
+//! The only source of time, of chance, and of tasks on the manager's runtime.
 //!
-//! A store elsewhere knows nothing of a runtime whose time a test has paused:
-//! there, tokio's timers go off as soon as the runtime has nothing to do but
-//! wait for the network. So in such a runtime a deadline is kept by the timers
-//! of the manager's own.
+//! In a runtime whose time a test has paused, tokio's timers fire as soon as the runtime only waits
+//! for the network. A store on another machine does not share that paused time, so deadlines in
+//! such a runtime use the timers of the manager's runtime.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::deadline::{Deadline, Elapsed};
 use crate::executor::has_timers_here;
 use crate::simulated::Simulated;
 
-/// The clock, the chance and the tasks of an engine. Cheap to clone.
+/// The clock, the random numbers and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Time(Source);
 
@@ -32,12 +31,12 @@ enum Source {
 }
 
 impl Time {
-    /// That of the machine, with this runtime as the manager's.
+    /// The time of the machine, with `manager` as the manager's runtime.
     pub(crate) fn of_the_machine(manager: Handle) -> Self {
         Self(Source::Machine(manager))
     }
 
-    /// What this says.
+    /// The time of a simulation.
     #[doc(hidden)]
     pub fn simulated(by: Arc<dyn Simulated>) -> Self {
         Self(Source::Simulated(by))
@@ -51,12 +50,12 @@ impl Time {
         }
     }
 
-    /// So much later than now.
+    /// The instant `wait` later than now.
     pub fn after(&self, wait: Duration) -> Deadline {
         Deadline::from(self.now(), wait)
     }
 
-    /// Whether that is past.
+    /// Whether the deadline has passed.
     pub fn has_passed(&self, deadline: Deadline) -> bool {
         deadline.at() <= self.now()
     }
@@ -66,7 +65,7 @@ impl Time {
         deadline.at().saturating_duration_since(self.now())
     }
 
-    /// A number from 0 up to 1, by chance.
+    /// A random number from 0 up to, but not including, 1.
     pub fn draw(&self) -> f64 {
         match &self.0 {
             Source::Machine(_) => fastrand::f64(),
@@ -74,8 +73,8 @@ impl Time {
         }
     }
 
-    /// This pause, up to a quarter shorter or longer: those who begin together do not
-    /// go on together.
+    /// This pause, up to a quarter shorter or longer, so that callers that begin together do not
+    /// continue together.
     pub fn jitter(&self, pause: Duration) -> Duration {
         pause.mul_f64(0.75 + self.draw() / 2.0)
     }
@@ -89,19 +88,19 @@ impl Time {
         }
     }
 
-    /// A task of the manager's. Works from a `Drop`, and outside a runtime.
+    /// Spawns a task of the manager. Works in a `Drop`, and outside a runtime.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn_boxed(Box::pin(work));
     }
 
-    /// A task of the manager's, until it has ended or `stopped` is cancelled.
+    /// Spawns a task of the manager that ends early if `stopped` is cancelled.
     pub(crate) fn spawn_until(&self, stopped: CancellationToken, work: BoxFuture<'static, ()>) {
         self.spawn(async move {
             let _ = stopped.run_until_cancelled(work).await;
         });
     }
 
-    /// Boxed, as tokio's part of a task is compiled anew for each type of future.
+    /// Boxed, as tokio's part of a task is compiled again for each type of future.
     fn spawn_boxed(&self, work: BoxFuture<'static, ()>) {
         match &self.0 {
             Source::Machine(manager) => drop(manager.spawn(work)),
@@ -109,7 +108,7 @@ impl Time {
         }
     }
 
-    /// By the manager's timers, so that the caller's runtime needs none.
+    /// Sleeps by the manager's timers, so that the caller's runtime needs none.
     pub async fn sleep(&self, until: Deadline) {
         struct AbortOnDrop(JoinHandle<()>);
         impl Drop for AbortOnDrop {
@@ -121,14 +120,14 @@ impl Time {
             Source::Machine(manager) => {
                 let timer = async move { tokio::time::sleep_until(until.at().into()).await };
                 let mut sleep = AbortOnDrop(manager.spawn(timer));
-                // An error means that the manager has ended, and with it all waiting.
+                // An error means that the manager has ended, and all waiting with it.
                 let _ = (&mut sleep.0).await;
             }
             Source::Simulated(by) => by.sleep_until(until.at()).await,
         }
     }
 
-    /// Waits until then, by the manager's timers; without a time, for ever.
+    /// Sleeps until `at`, by the manager's timers; for ever without a time.
     pub(crate) async fn sleep_until(&self, at: Option<Instant>) {
         match at {
             Some(at) => self.sleep(Deadline::from(at, Duration::ZERO)).await,
@@ -136,7 +135,7 @@ impl Time {
         }
     }
 
-    /// What comes of `future`, if that is before the deadline.
+    /// The output of `future`, if it is ready before the deadline.
     ///
     /// # Errors
     ///
@@ -158,7 +157,7 @@ impl Time {
         }
     }
 
-    /// Whether this is called on a runtime whose timers go by it.
+    /// Whether this is called on a runtime whose timers follow the same time.
     fn is_of_this_runtime(&self) -> bool {
         match &self.0 {
             Source::Machine(_) => has_timers_here() && time_is_real(Instant::now()),
@@ -167,9 +166,8 @@ impl Time {
     }
 }
 
-/// The pauses between attempts: doubled each time, up to a bound, and never the
-/// same for two callers, so that those who failed together do not return
-/// together.
+/// The pauses between attempts. They double up to a bound, and differ between callers, so that
+/// callers that failed together do not return together.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -178,7 +176,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// These are the first pause and the longest, but for what chance adds.
+    /// With this first pause and this longest pause, before the random part.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -199,7 +197,7 @@ impl Backoff {
         time.jitter(pause)
     }
 
-    /// Waits for it.
+    /// Sleeps for the next pause.
     pub async fn wait(&mut self, time: &Time) {
         let pause = self.pause(time);
         time.sleep(time.after(pause)).await;
@@ -216,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever holds a lock may give it back from anywhere.
+    /// The holder of a lock may give it back from anywhere.
     #[test]
     fn a_deadline_is_kept_where_there_are_no_timers() {
         let mut builder = Builder::new_multi_thread();

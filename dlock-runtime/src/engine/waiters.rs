@@ -1,9 +1,8 @@
-//! Who in this process waits for what, and what wakes them.
+//! Which tasks of this process wait for which lock, and what wakes them.
 //!
-//! A waiter is woken to ask the store again, never told that it has the lock:
-//! between a message and its reader lies any amount of time. So a lost message
-//! costs time only, a wrong one costs a question, and every cause of waking is
-//! the same to the waiter.
+//! A waiter is woken to ask the store again; the message never tells it that it has the lock, since
+//! any amount of time may pass between a message and its reader. So a lost message costs only time,
+//! a wrong one costs a question, and a waiter treats every cause of waking alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +17,10 @@ use crate::tables::HashMap;
 #[derive(Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// Somebody has come, or waits for what nobody waited for.
+    /// Notified when the first waiter has come, or a key has its first waiter that waits to be
+    /// woken.
     change: Notify,
-    /// Nobody waits for a key any more.
+    /// Notified when a key has lost its last waiter.
     #[cfg(feature = "redis")]
     left: Notify,
 }
@@ -28,32 +28,31 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 struct State {
     keys: HashMap<Arc<str>, BTreeMap<Owner, Entry>>,
-    /// Owners whose caller has gone, and whose lock or place is being given back:
-    /// a grant that crosses with that is given back at once.
+    /// Owners whose caller has gone, and whose lock or place is being given back. A grant that
+    /// arrives meanwhile is given back at once.
     leaving: HashMap<Owner, Arc<Notify>>,
 }
 
 struct Entry {
     mode: Mode,
     wake: Arc<Notify>,
-    /// Since when it waits for a cause to ask; `None` while it asks.
+    /// Since when it has waited to be woken; `None` while it asks the store.
     waits: Option<Instant>,
-    /// It will not get the lock.
+    /// Set when it will not get the lock.
     refused: Option<BackendError>,
 }
 
-/// One who waits, as the store is shown it.
+/// A waiter, as shown to the store.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Who it is.
+    /// The owner that waits.
     pub owner: Owner,
-    /// What it waits to do.
+    /// The mode in which it wants the lock.
     pub mode: Mode,
     /// Since when it has not asked.
     pub since: Instant,
-    /// Set by [`Store::recheck`](crate::store::Store::recheck): it has cause to
-    /// ask.
+    /// Set by [`Store::recheck`](crate::store::Store::recheck) if the waiter has cause to ask.
     pub wake: bool,
 }
 
@@ -68,10 +67,10 @@ impl Waiter {
     }
 }
 
-/// A waiter's place in the table, which it leaves when this is dropped.
+/// A waiter's entry in the table, removed when this is dropped.
 pub(super) struct Waiting<'a> {
     waiters: &'a Waiters,
-    /// The lock's, or the name of what is before it.
+    /// The lock's key, or the name of what is before the waiter in the queue.
     key: Arc<str>,
     owner: Owner,
     wake: Arc<Notify>,
@@ -117,7 +116,7 @@ impl Waiters {
         }
     }
 
-    /// Whether there is somebody to wake.
+    /// Wakes this owner. Returns whether it is known.
     pub(super) fn wake(&self, owner: Owner, key: &str) -> bool {
         let mut state = self.state.lock();
         if let Some(entry) = state.entry(key, owner) {
@@ -158,7 +157,7 @@ impl Waiters {
         all.for_each(|entry| entry.wake.notify_one());
     }
 
-    /// Nobody who waits for this will get it, however long it waits.
+    /// Tells the waiters for this key that they will not get the lock, however long they wait.
     pub(super) fn refuse(&self, key: &str, error: &BackendError) {
         if let Some(waiters) = self.state.lock().keys.get_mut(key) {
             for entry in waiters.values_mut().filter(|entry| entry.waits.is_some()) {
@@ -168,12 +167,12 @@ impl Waiters {
         }
     }
 
-    /// Waits until somebody has come, or waits for what nobody waited for.
+    /// Waits until the first waiter has come, or a key has its first waiter that waits to be woken.
     pub(super) async fn change(&self) {
         self.change.notified().await;
     }
 
-    /// Waits until nobody waits for a key any more, for which somebody did.
+    /// Waits until some key has lost its last waiter.
     #[cfg(feature = "redis")]
     pub(super) async fn left(&self) {
         self.left.notified().await;
@@ -183,7 +182,7 @@ impl Waiters {
         self.state.lock().keys.is_empty()
     }
 
-    /// Calls `each` with the keys that are waited for.
+    /// Calls `each` with the keys that somebody waits for.
     pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
         let state = self.state.lock();
         let waited = state.keys.iter();
@@ -192,7 +191,7 @@ impl Waiters {
         waited.for_each(|(key, _)| each(key));
     }
 
-    /// Who waits for a key.
+    /// The waiters for a key.
     pub(super) fn of_key(&self, key: &str) -> Vec<Waiter> {
         let state = self.state.lock();
         let Some(waiters) = state.keys.get(key) else {
@@ -232,8 +231,8 @@ impl Waiting<'_> {
         self.key = name;
     }
 
-    /// Waits until there is cause to ask the store again. Where it is dropped
-    /// before, the caller asks for a reason of its own, or has gone.
+    /// Waits until there is cause to ask the store again. If this is dropped before, the caller
+    /// asks for another reason or has gone.
     pub(super) async fn woken(&self, now: Instant) -> Result<(), BackendError> {
         struct Waits<'a>(&'a Waiting<'a>);
         impl Drop for Waits<'_> {
@@ -289,7 +288,7 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         let mut state = self.waiters.state.lock();
-        // Under the lock, so that of several that end together one is the last.
+        // While the mutex is held, so that exactly one of several that end together is the last.
         drop(std::mem::take(&mut self.granted));
         let is_last = |granted: &Arc<Notify>| Arc::strong_count(granted) == 1;
         if state.leaving.get(&self.owner).is_some_and(is_last) {
@@ -304,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// Several cleanups of one owner may end in the same moment.
+    /// Several cleanups of one owner may end at the same moment.
     #[test]
     fn who_has_left_is_not_known() {
         const ROUNDS: usize = 20_000;
