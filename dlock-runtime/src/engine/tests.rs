@@ -1,5 +1,5 @@
-//! The engine over a store that does what the test says, on paused time: every
-//! answer may be lost, late or doubled, and a caller may leave at every instant.
+//! The engine over a store that a test scripts, on paused time: any answer may be lost, late or
+//! doubled, and a caller may leave at any instant.
 
 mod executor;
 mod quorum;
@@ -29,7 +29,7 @@ use crate::store::{Looks, Opening};
 
 const TTL: Duration = Duration::from_secs(60);
 const ROUND_TRIP: Duration = Duration::from_millis(2);
-/// Less than anything that a test tells apart.
+/// Less than any difference that a test checks.
 const MOMENT: Duration = Duration::from_micros(10);
 
 fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
@@ -38,7 +38,7 @@ fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
         .enable_all()
         .start_paused(true)
         .build();
-    // Boxed, as tokio's part of it is compiled anew for each type of future.
+    // Boxed, as tokio's part of it is compiled again for each type of future.
     let test: LocalBoxFuture<'_, ()> = Box::pin(test());
     runtime.expect("a runtime").block_on(test);
 }
@@ -57,7 +57,7 @@ async fn engine_on<P: Proof>(manager: &Arc<Executor>, sim: &Arc<Sim>) -> Engine<
     let engine = Engine::new(Arc::clone(sim));
     let time = Time::simulated(Arc::clone(manager) as _);
     engine.open(time).await.expect("it opens");
-    // So that its connections are there.
+    // Opens the connections.
     let request = request();
     let grant = engine.try_acquire(&request).await.expect("an answer");
     assert!(grant.is_some(), "the lock is free");
@@ -76,14 +76,14 @@ async fn granted<P: Proof>(engine: &Engine<Scripted<P>>, request: &Request) -> G
     granted.expect("in time").expect("the lock")
 }
 
-/// Lets `holder` have the lock, past the engine.
+/// Gives the lock to another owner, without the engine.
 fn held_by_another(sim: &Sim) -> Owner {
     let other = Owner::unique();
     sim.take_away(other, TTL);
     other
 }
 
-/// A test for each of these kinds of stores.
+/// One test for each of these kinds of stores.
 macro_rules! of_kinds {
     ($($kind:ident: $proof:ty),*) => {$(
         #[test]
@@ -142,7 +142,7 @@ for_each! { every_store:
         assert!(sim.is_free());
     }
 
-    /// Whatever became of the first, it is asked for by what knows its owner.
+    /// Whatever happened to the first command, the next one names its owner.
     async fn what_cannot_be_repeated_is_sent_once<P: Proof>() {
         let fates = [
             Fate::RequestLost,
@@ -164,8 +164,8 @@ for_each! { every_store:
         }
     }
 
-    /// Sent on, it follows at once, but not for ever: two servers may send it to each
-    /// other.
+    /// A redirected command is sent again at once, but not for ever: two servers may redirect it to
+    /// each other.
     async fn what_was_sent_on_follows_at_once<P: Proof>() {
         let first = usize::from(P::OPENING == Opening::First);
         for moved in [1, 4, 12] {
@@ -182,8 +182,7 @@ for_each! { every_store:
         }
     }
 
-    /// That it could not be asked again in the end says less than what it answered
-    /// before.
+    /// The store's earlier answer says more than the fact that it could not be reached in the end.
     async fn the_cause_is_what_the_store_has_said<P: Proof>() {
         for (first, said) in [(Fate::Refused, "cannot just now"), (Fate::NotReached, "no connection")] {
             let (sim, engine) = start::<P>().await;
@@ -194,18 +193,18 @@ for_each! { every_store:
         }
     }
 
-    /// The answer was an error, and something is there all the same.
+    /// The answer was an error, but the command took effect.
     async fn what_was_run_in_part_is_given_back<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::Half]);
-        // In the pause before it asks again.
+        // It leaves in the pause before it asks again.
         let left = timeout(2 * ROUND_TRIP, engine.acquire(&request())).await;
         assert!(left.is_err(), "it was answered with an error");
         sleep(ROUND_TRIP + MOMENT).await;
         assert!(sim.is_free());
     }
 
-    /// A grant counts when it is confirmed, and its lease from then on.
+    /// A grant counts, and its lease starts, when it is confirmed.
     async fn a_grant_is_confirmed<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().confirms = true;
@@ -219,7 +218,7 @@ for_each! { every_store:
         assert_eq!(grant.sent_at + TTL + ONE_WAY, ends);
     }
 
-    /// What is gone before is no grant.
+    /// A grant that is gone before it is confirmed does not count.
     async fn a_grant_that_is_gone_is_asked_for_again<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().confirms = true;
@@ -230,7 +229,7 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(request.owner));
     }
 
-    /// For as long as the call has time; and the lock does not stay.
+    /// It is repeated while the call has time, and then the lock does not stay.
     async fn a_grant_that_is_not_confirmed_goes_back<P: Proof>() {
         for step in (0..40).chain([100_000]) {
             let (sim, engine) = start::<P>().await;
@@ -248,9 +247,8 @@ for_each! { every_store:
         }
     }
 
-    /// Each instant of an acquisition, free and behind another, with all that may
-    /// become of its first command: nothing is left a round trip after the caller
-    /// has gone, while the connection lives.
+    /// At each instant of an acquisition, of a free and of a held lock: while the connection lives,
+    /// nothing is left a round trip after the caller has gone.
     async fn a_caller_that_leaves_leaves_nothing<P: Proof>() {
         for busy in [false, true] {
             for step in 0..40 {
@@ -258,7 +256,7 @@ for_each! { every_store:
                 let other = busy.then(|| held_by_another(&sim));
                 let request = request();
                 let after = step * ONE_WAY / 4;
-                // Whoever has the lock by then is no caller that leaves.
+                // A caller that has the lock by then has not left.
                 let acquiring = timeout(after, engine.acquire(&request)).await;
                 if acquiring.is_ok() {
                     continue;
@@ -271,7 +269,7 @@ for_each! { every_store:
         }
     }
 
-    /// An outage may last: only those leave something to see to who had sent something.
+    /// During an outage, only callers that have sent something leave something to clean up.
     async fn who_has_sent_nothing_leaves_nothing<P: Proof>() {
         let sim = Sim::new();
         let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
@@ -284,8 +282,8 @@ for_each! { every_store:
         nothing.expect("there is nothing to give back");
     }
 
-    /// A command that takes long, on a connection that lives: its caller leaves, and
-    /// no release may overtake it.
+    /// The caller of a slow command leaves while the connection lives. No release may overtake the
+    /// command.
     async fn what_is_on_its_way_is_followed<P: Proof>() {
         for slow in [10, 200, 300, 1_900, 4_000] {
             let (sim, engine) = start::<P>().await;
@@ -294,7 +292,7 @@ for_each! { every_store:
             let (request, start) = (request(), Instant::now());
             let left = timeout(5 * ONE_WAY, engine.acquire(&request)).await;
             assert!(left.is_err(), "no answer has come");
-            // Where no release can go behind it, there is one after it.
+            // If no release can be queued after the command, one is sent after its answer.
             let trips = if P::LOOKS == Looks::Each { 2 } else { 1 };
             sleep_until(start + slow + trips * ROUND_TRIP).await;
             assert!(sim.is_free(), "run after {slow:?}");
@@ -302,7 +300,7 @@ for_each! { every_store:
         }
     }
 
-    /// The same where the lock is passed on to it at that moment.
+    /// The caller leaves at the moment at which the lock is passed on to it.
     async fn a_grant_that_crosses_with_a_leave_goes_back<P: Proof>() {
         for step in 0..24 {
             let (sim, engine) = start::<P>().await;
@@ -323,7 +321,7 @@ for_each! { every_store:
         }
     }
 
-    /// A caller that is not polled for long, and then goes.
+    /// A caller that is not polled for a long time, and then leaves.
     async fn a_caller_that_is_not_polled_leaves_nothing<P: Proof>() {
         for step in 1..12 {
             let (sim, engine) = start::<P>().await;
@@ -342,9 +340,9 @@ for_each! { every_store:
         }
     }
 
-    /// The first command is run at every instant up to its ttl, over a connection
-    /// that has gone, while the holder, who has the lock by another, holds or has
-    /// given it back: no lock of nobody's is left for longer than a pause.
+    /// The first command is run late, after its connection has broken, at any instant up to its
+    /// ttl. The caller got the lock by another command, and holds it or has given it back. The lock
+    /// never stays held for nobody for longer than a pause.
     async fn a_late_command_is_undone<P: Proof>() {
         for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
             for held in [0, 10, 400, 10_000] {
@@ -362,8 +360,8 @@ for_each! { every_store:
         }
     }
 
-    /// The release is not answered, and whoever repeats it gives up when the lease has
-    /// ended: the command may be run later than that.
+    /// The release is not answered, and its caller stops repeating it when the lease has ended. The
+    /// late command may be run after that.
     async fn a_late_command_behind_an_unanswered_release_is_undone<P: Proof>() {
         for late in [3_000, 20_000, 59_000] {
             let (sim, engine) = start::<P>().await;
@@ -384,14 +382,14 @@ for_each! { every_store:
         }
     }
 
-    /// The same when the caller has left.
+    /// A late command whose caller has left.
     async fn a_late_command_of_one_who_left_is_undone<P: Proof>() {
         for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
             let (sim, engine) = start::<P>().await;
             let late = Duration::from_millis(late);
             sim.next([Fate::Late(late)]);
             let (request, start) = (request(), Instant::now());
-            // It has heard that its connection is gone, and no more.
+            // It has heard that its connection is gone, and nothing else.
             let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
             assert!(left.is_err(), "the answer was lost");
             sleep_until(start + late + Duration::from_secs(7)).await;
@@ -400,8 +398,8 @@ for_each! { every_store:
         }
     }
 
-    /// What its caller has left is sent long after, where its runtime stands still; and it
-    /// may be late from then on.
+    /// A command is sent long after its caller left, because the runtime of its connection stood
+    /// still. It may be late from then on.
     async fn what_is_sent_after_its_caller_left_is_undone<P: Proof>() {
         for stuck in [100, 2_000, 70_000] {
             let (sim, engine) = start::<P>().await;
@@ -416,8 +414,8 @@ for_each! { every_store:
         }
     }
 
-    /// Who had the lock for so long that its late command can come no more, gives it
-    /// back by one.
+    /// The lock was held for so long that the late command cannot come any more, so one release is
+    /// enough.
     async fn what_can_come_no_more_is_forgotten<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::AnswerLost]);
@@ -434,7 +432,7 @@ for_each! { every_store:
         assert_eq!(sim.sent(), ["release"]);
     }
 
-    /// What repeats make of the answer to a release.
+    /// The answer to a release that is repeated.
     async fn a_release_is_told_what_it_did<P: Proof>() {
         let told = [
             (vec![], Released::Released),
@@ -456,7 +454,7 @@ for_each! { every_store:
         }
     }
 
-    /// Who waits is told too, and what was done stays done.
+    /// A waiter is told too, and what was done stays done.
     async fn what_was_done_is_told_to_all<P: Proof>() {
         for tells in [true, false] {
             let (sim, engine) = start::<P>().await;
@@ -482,8 +480,8 @@ for_each! { every_store:
         }
     }
 
-    /// Whatever becomes of the command: it is broken once, who waits has the lock, and neither
-    /// a repeat nor the one who was broken takes it away again.
+    /// Whatever happens to the command, the lock is broken once and the waiter gets it. Neither a
+    /// repeat nor the former holder takes it away again.
     async fn a_break_ends_one_lease<P: Proof>() {
         let fates = [
             vec![],
@@ -520,7 +518,8 @@ for_each! { every_store:
         }
     }
 
-    /// Whatever becomes of the command: it is marked, and by whom it was done is told it.
+    /// Whatever happens to the command, the mark is set, and the owner that did the work is told
+    /// so.
     async fn a_mark_is_told_what_it_did<P: Proof>() {
         let fates = [
             vec![],
@@ -543,7 +542,7 @@ for_each! { every_store:
         }
     }
 
-    /// The lock is somebody else's by now, and a repeated command is no success.
+    /// Somebody else holds the lock by now, and repeating the command does not succeed.
     async fn a_mark_of_a_lost_lock_says_so<P: Proof>() {
         for fates in [vec![], vec![Fate::AnswerLost]] {
             let (sim, engine) = start::<P>().await;
@@ -557,8 +556,8 @@ for_each! { every_store:
         }
     }
 
-    /// What gives a lease back when nobody repeats the release any more, and what undoes a
-    /// late command, must not free it unmarked.
+    /// The end of a lease whose release nobody repeats, and the cleanup of a late command, must not
+    /// free the lock without its mark.
     async fn no_cleanup_comes_before_the_mark<P: Proof>() {
         for unknown in [false, true] {
             let (sim, engine) = start::<P>().await;
@@ -580,7 +579,7 @@ for_each! { every_store:
         }
     }
 
-    /// Somebody else has the lock: the release of one who lost it does nothing.
+    /// Somebody else holds the lock, so the release of the former holder has no effect.
     async fn a_release_of_a_lost_lock_says_so<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let request = request();
@@ -590,7 +589,7 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(other));
     }
 
-    /// On an open connection, before it is polled again.
+    /// On an open connection, the release is sent at the first poll.
     async fn a_release_is_on_its_way_when_polled_once<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let (this, next) = (request(), request());
@@ -600,7 +599,7 @@ for_each! { every_store:
         let mut releasing = engine.release(&this);
         let once = poll_fn(|context| Poll::Ready(releasing.as_mut().poll(context)));
         assert!(once.await.is_pending());
-        // Nothing of it is polled while the next one asks behind it.
+        // The release is not polled while the next request is sent after it.
         granted(&engine, &next).await;
         assert!(start.elapsed() <= ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
         assert_eq!(sim.sent(), ["release", P::FIRST]);
@@ -608,7 +607,7 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(next.owner));
     }
 
-    /// What is told of an outage, and when, by one who has waited for long.
+    /// When a caller that has waited for a long time reports an outage.
     async fn an_outage_counts_from_what_was_last_response_at<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
@@ -627,8 +626,8 @@ for_each! { every_store:
         assert!(took <= limit, "told after {took:?}");
     }
 
-    /// One request has left, and its late command may come: what gives it back
-    /// again and again touches nothing of the next one, of the same process and key.
+    /// A caller has left, and its late command may still come. The repeated cleanup does not touch
+    /// the next request of the same process for the same key.
     async fn a_cleanup_spares_the_next_request<P: Proof>() {
         for late in [20, 1500, 4_000, 20_000, 59_000] {
             let (sim, engine) = start::<P>().await;
@@ -652,8 +651,8 @@ for_each! { every_store:
         }
     }
 
-    /// A store where nothing comes late: one answer to a release is all it takes,
-    /// whether the lock was held or its caller left.
+    /// On a store where no command is late, one answered release is enough, whether the lock was
+    /// held or its caller left.
     async fn where_nothing_is_late_one_release_is_enough<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().never_late = true;
@@ -677,7 +676,7 @@ for_each! { every_store:
         assert!(sim.is_free());
     }
 
-    /// What was there is gone without a release: no repeat makes a success of it.
+    /// The lock is gone without a release, so a repeated release does not succeed.
     async fn a_release_after_a_restart_is_no_success<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let request = request();
@@ -687,8 +686,8 @@ for_each! { every_store:
         assert_eq!(engine.release(&request).await.expect("an answer"), Released::NotHeld);
     }
 
-    /// Where a record only saves a question, the store is asked without one; and else
-    /// there is no lease without it.
+    /// If a record only saves a question, the store is asked without one. Otherwise there is no
+    /// lock without a record.
     async fn what_has_no_record_is_asked_for_if_that_helps<P: Proof>() {
         let sim = Sim::new();
         let (engine, another) = (engine::<P>(&sim).await, engine::<P>(&sim).await);
@@ -703,7 +702,7 @@ for_each! { every_store:
         assert_eq!(sim.is_free(), asks);
     }
 
-    /// Renewals that fail are repeated, and the others are not.
+    /// Failed renewals are repeated, and the others are not.
     async fn a_renewal_is_repeated_until_it_is_answered<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let (held, foreign) = (request(), request());
@@ -720,9 +719,9 @@ for_each! { every_store:
         }
     }
 
-    /// A runtime that stands still, at each step, for less and for more than the
-    /// time to claim a lock: the lock is had in the end, and its lease ends here
-    /// before it does at the store.
+    /// The caller's runtime stands still, at each step, for less and for more than the time to
+    /// claim a lock. It gets the lock in the end, and its lease ends here before it ends at the
+    /// store.
     async fn a_caller_that_stands_still_gets_the_lock<P: Proof>() {
         for busy in [false, true] {
             for step in 0..16 {
@@ -759,8 +758,8 @@ for_each! { every_store:
         }
     }
 
-    /// The manager's thread stands still: callers need it for nothing, unless all is
-    /// asked there, and it sees to those who left when it goes on.
+    /// The manager's thread stands still. Callers do not need it, unless all operations run there.
+    /// It cleans up after those who left when it runs again.
     async fn a_manager_that_stands_still_gives_back_later<P: Proof>() {
         if P::AT_HOME {
             return;
@@ -787,17 +786,17 @@ for_each! { every_store:
         }
     }
 
-    /// To try is to ask a few times, and then it counts as held.
+    /// A call that does not wait asks a few times, and then takes the lock for held.
     async fn ties_are_broken_by_pauses<P: Proof>() {
         let (sim, engine) = start::<P>().await;
-        // The first knows of no ties.
+        // The first command knows no ties.
         let (busy, longest) = (request(), P::PAUSES.1);
         let ties = 5 * sim.request_timeout().div_duration_f64(longest) as u32;
         sim.next([Fate::Refused]);
         sim.state().ties = ties;
         assert!(engine.try_acquire(&busy).await.expect("an answer").is_none());
         assert!(sim.is_free());
-        // However long it takes, the store has answered.
+        // However long the ties last, the store has answered.
         let (request, start) = (request(), Instant::now());
         sim.next([Fate::Refused]);
         sim.state().ties = ties;
@@ -806,7 +805,7 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(request.owner));
     }
 
-    /// It is no question, and no silence of the store's.
+    /// The pause is neither a question nor silence of the store.
     async fn who_is_held_back_asks_later<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let (this, next) = (request(), request());
@@ -826,8 +825,8 @@ for_each! { every_store:
         assert_eq!(sim.sent(), [P::FIRST]);
     }
 
-    /// The caller's runtime stands still, and the answer lies there unread: of the store,
-    /// it says nothing to who comes when that goes on.
+    /// The caller's runtime stands still while the answer lies there unread. It says nothing about
+    /// the store to a caller that comes when the runtime runs again.
     async fn an_answer_says_how_it_was_when_it_was_asked_for<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
@@ -853,7 +852,7 @@ for_each! { every_store:
         }
     }
 
-    /// Nobody will get it, and all who wait are told.
+    /// No waiter will ever get the lock, and all are told so.
     async fn what_is_no_lock_is_waited_for_by_nobody<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
@@ -867,7 +866,7 @@ for_each! { every_store:
         }
     }
 
-    /// Each use before and after says so, and is no outage.
+    /// Any use before the start or after the stop is refused, but not as an outage.
     async fn it_is_used_between_its_start_and_its_stop<P: Proof>() {
         let sim = Sim::new();
         let manager = Executor::new();
@@ -886,7 +885,7 @@ for_each! { every_store:
         unused(&engine).await;
     }
 
-    /// Who waits when the engine stops, or would, is told, and leaves nothing.
+    /// A stop ends the wait of all callers, and leaves nothing behind.
     async fn a_stop_ends_all_waiting<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -902,7 +901,7 @@ for_each! { every_store:
         assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
     }
 
-    /// Also who has no place yet, since others are as quick each time.
+    /// A stop also ends callers that have no place yet because of ties.
     async fn a_stop_ends_all_ties<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().ties = u32::MAX;
@@ -919,7 +918,7 @@ for_each! { every_store:
         assert!(sim.is_free());
     }
 
-    /// As many waiters and keys as there may be: each look is one.
+    /// However many waiters and keys there are, the store is asked once for all of them.
     async fn a_look_is_for_all_who_wait<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
@@ -958,8 +957,8 @@ for_each! { every_store:
         assert_eq!(sim.looks(), 0, "nobody waits");
     }
 
-    /// A command may take as long as its server stands still. Nobody waits for what its
-    /// caller has left for longer than a ttl.
+    /// A command may take as long as its server stands still. A shutdown waits no longer than a ttl
+    /// for what its caller left behind.
     async fn a_shutdown_waits_for_a_ttl_at_most<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::Slow(3 * TTL)]);
@@ -971,7 +970,7 @@ for_each! { every_store:
         assert!(sim.is_free(), "it is followed all the same");
     }
 
-    /// A store rests when all was given back.
+    /// A store is told to settle after everything was given back.
     async fn a_store_rests_when_nothing_is_left<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::SlowAnswer(Duration::from_secs(1))]);
@@ -1005,7 +1004,7 @@ for_each! { every_store:
         assert!(sim.state().events.is_none());
     }
 
-    /// What they are worth may change while the store is open.
+    /// The guarantee for tokens may change while the store is open.
     async fn tokens_are_worth_what_the_store_says<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let by_itself = engine.capabilities().tokens;
@@ -1016,8 +1015,8 @@ for_each! { every_store:
         assert_eq!(engine.clone().capabilities().tokens, by_itself, "not yet started");
     }
 
-    /// Somebody has left whose command may come yet: a stop tells the store, and does
-    /// not wait for that.
+    /// A caller has left, and its command may still come. A stop tells the store, but does not wait
+    /// for the command.
     async fn a_stop_does_not_wait_for_what_may_come<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::Late(TTL / 2)]);
@@ -1040,7 +1039,7 @@ for_each! { every_store:
 }
 
 for_each! { every_queue:
-    /// Who cannot be told is passed over: what was done for that is done once.
+    /// A waiter that cannot be notified is passed over, so it subscribes first, and only once.
     async fn who_waits_listens_first<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1058,8 +1057,8 @@ for_each! { every_queue:
         assert_eq!(asked, ["listen", "ask", "ask"]);
     }
 
-    /// A server that has taken over knows of waiters who had their lock long ago: it
-    /// costs those who wait one question of their process.
+    /// A server that has taken over still knows waiters that had their lock long ago. The others
+    /// lose only one command of that process.
     async fn places_of_those_who_have_gone_are_undone<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
@@ -1071,7 +1070,7 @@ for_each! { every_queue:
             let gone = [(); 50].map(|()| Owner::unique());
             let places: Vec<_> = gone.into_iter().chain([request.owner]).collect();
             sim.fails_over(other, &places);
-            // The first attempt comes to nothing.
+            // The first attempt fails.
             sim.next([Fate::Refused]);
             let start = Instant::now();
             sim.release(other);
@@ -1083,8 +1082,8 @@ for_each! { every_queue:
         assert!(sim.is_free());
     }
 
-    /// Or of a place of one who holds the lock: it keeps it. And it is nobody's when it
-    /// has gone back.
+    /// Or the place belongs to the holder: it keeps the lock. After its release, the grant belongs
+    /// to nobody.
     async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
@@ -1108,12 +1107,12 @@ for_each! { every_queue:
         assert!(sim.is_free(), "it was undone");
     }
 
-    /// The message that the lock is had comes before the answer that it is not.
+    /// The notification of the grant comes before the answer that the lock is held.
     async fn a_wake_up_before_the_answer_counts<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let (request, start) = (request(), Instant::now());
-        // The first is answered; the answer to the question for a place is slow.
+        // The first question is answered. The answer to the question for a place is slow.
         let first = matches!(P::OPENING, Opening::First | Opening::Cheap).then_some(Fate::Fine);
         sim.next(first.into_iter().chain([Fate::SlowAnswer(Duration::from_millis(50))]));
         let release = async {
@@ -1124,7 +1123,7 @@ for_each! { every_queue:
         assert!(start.elapsed() < Duration::from_millis(80), "{:?}", start.elapsed());
     }
 
-    /// The look a second later finds it.
+    /// The recheck a second later finds it.
     async fn a_lost_wake_up_costs_a_second<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1139,7 +1138,7 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(2_200), "{waited:?}");
     }
 
-    /// Whatever it was for: a caller who gives up has the store asked whether it is there.
+    /// Whatever the inspection was for: a caller that gives up has the store checked.
     async fn a_look_that_finds_the_lock_free_is_cause_to_ask<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1155,7 +1154,7 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(110), "{waited:?}");
     }
 
-    /// Wrong, doubled and early ones cost a question each.
+    /// Wrong, doubled and early notifications cost a question each.
     async fn a_wake_up_without_a_cause_costs_a_question<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1173,7 +1172,7 @@ for_each! { every_queue:
         assert!(sim.sent().len() <= 2 + 5 + 1, "{:?}", sim.sent());
     }
 
-    /// And nothing is left once it is back.
+    /// After the outage, nothing is left.
     async fn what_an_outage_left_is_given_back<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1191,7 +1190,7 @@ for_each! { every_queue:
         assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
     }
 
-    /// It is told by what it watches, and by nothing else.
+    /// It is notified only by what it watches.
     async fn who_is_behind_another_watches_it<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1224,7 +1223,7 @@ for_each! { every_queue:
         assert_eq!(sim.holder(), Some(next.owner));
     }
 
-    /// Its end is not told: the look under its name finds it.
+    /// The end is not reported. The recheck under the name of the watched node finds it.
     async fn a_watch_that_misses_costs_a_second<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1239,7 +1238,7 @@ for_each! { every_queue:
         assert!(start.elapsed() < Duration::from_millis(2_200), "{:?}", start.elapsed());
     }
 
-    /// Then the store is asked again, and another is set.
+    /// The store is asked again, and a new watch is set.
     async fn a_watch_that_fails_is_set_again<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1257,8 +1256,7 @@ for_each! { every_queue:
         assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
     }
 
-    /// The store answers, but will not let anybody watch: that is told, and not
-    /// tried for ever.
+    /// The store answers but allows no watch: an error is returned, and the attempts end.
     async fn a_watch_that_fails_again_and_again_is_told<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1285,8 +1283,8 @@ for_each! { every_queue:
         }
     }
 
-    /// Somebody has left, and a late command takes a place for it: when it is let in,
-    /// the store hears at once that there is nobody.
+    /// A late command takes a place for a caller that has left. When that place is granted, the
+    /// store is told at once that nobody waits.
     async fn a_grant_to_one_who_left_goes_back<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1305,7 +1303,7 @@ for_each! { every_queue:
         assert!(sim.is_free(), "{:?}", start.elapsed());
     }
 
-    /// The store says that a lock is free, and not for whom.
+    /// The store reports that a lock is free, but not for whom.
     async fn all_who_wait_for_a_key_ask_when_it_is_freed<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1322,8 +1320,8 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(110), "{waited:?}");
     }
 
-    /// Whose places may have been void for a while ask for new ones; a gap that
-    /// nobody has noticed costs no question.
+    /// Waiters whose places may have been void for a while ask for new ones. A gap that nobody
+    /// noticed costs no question.
     async fn who_may_have_been_taken_for_dead_asks_again<P: Proof>() {
         let quarter = P::DEAD_AFTER / 4;
         for (gap, asks) in [(quarter, false), (4 * quarter, true)] {
@@ -1347,7 +1345,7 @@ for_each! { every_queue:
         }
     }
 
-    /// Those who come close behind each other do not keep it from looking.
+    /// Waiters that arrive in quick succession do not delay the recheck.
     async fn arrivals_put_no_look_off<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
@@ -1373,7 +1371,7 @@ for_each! { every_queue:
         assert!(looks >= most.min(1_000) * 3 / 4, "{looks} looks in 9 s");
     }
 
-    /// So a store tells who left a place behind from who asks at this moment.
+    /// So a store can tell an abandoned place from one that is being requested.
     async fn who_waits_or_leaves_is_known<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1398,8 +1396,8 @@ for_each! { every_queue:
         assert!(sim.is_free() && !knows(), "nothing is left");
     }
 
-    /// Others think this process alive for as long as it waits, and are told when
-    /// it does not any more: also when the engine stops.
+    /// Others think this process alive for as long as it waits. They are told when it stops
+    /// waiting, also when the engine stops.
     async fn a_process_that_waits_is_alive<P: Proof>() {
         for stops in [false, true] {
             let (sim, engine) = start::<P>().await;
@@ -1427,8 +1425,8 @@ for_each! { every_queue:
         }
     }
 
-    /// The farewell is run behind the beat of who comes at that moment, and takes it back:
-    /// others would take that one for dead, and pass over its place.
+    /// The farewell takes effect after the beat of a new waiter, and takes that beat back. Others
+    /// would take the new waiter for dead, and pass over its place.
     async fn who_comes_with_a_farewell_is_alive<P: Proof>() {
         for after in [2 * ROUND_TRIP, 8 * ROUND_TRIP + ROUND_TRIP / 4] {
             let (sim, engine) = start::<P>().await;
@@ -1450,8 +1448,8 @@ for_each! { every_queue:
     }
 }
 
-/// A command may be run for as long as a session lasts: it is undone until then,
-/// whoever had the lock meanwhile, and from then on nothing is asked or kept.
+/// A command may be run for as long as its session lasts. It is undone until then, whoever held the
+/// lock meanwhile. After that, nothing is asked or kept.
 #[test]
 fn what_may_come_until_the_session_ends_is_undone_until_then() {
     for leaves in [false, true] {
@@ -1491,7 +1489,7 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
     }
 }
 
-/// The same of a lease that nobody extends or gives back, and that ends from here.
+/// The same for a lease that nobody extends or gives back, and that this process ends.
 #[test]
 fn what_may_come_after_a_lease_that_ended_here_is_undone() {
     paused(|| async {
@@ -1512,8 +1510,8 @@ fn what_may_come_after_a_lease_that_ended_here_is_undone() {
     });
 }
 
-/// A command may come for as long as its session lasts. Then nothing of it is kept,
-/// also of one whose release has failed.
+/// A command may come for as long as its session lasts. After that nothing of it is kept, even if
+/// its release has failed.
 #[test]
 fn what_may_come_in_a_session_is_forgotten_with_it() {
     paused(|| async {
@@ -1527,13 +1525,14 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
         assert_eq!(sim.end_the_session(), 0, "it was given back");
         let running = engine.running().expect("it runs");
         assert!(running.unknown.remove(request.owner).is_none());
-        // The cleanup, if one goes on, sees it too.
+        // The cleanup, if one is running, notices it too.
         sleep(sim.request_timeout()).await;
         assert_eq!(sim.records(), 0);
     });
 }
 
-/// What is given back ends with its session, and then there is nothing to tell.
+/// The lock that a cleanup would give back ends with its session, and then the store need not be
+/// told.
 #[test]
 fn what_has_ended_is_not_given_back() {
     paused(|| async {
@@ -1554,8 +1553,8 @@ fn what_has_ended_is_not_given_back() {
     });
 }
 
-/// It asks for another place at once; and what is left of the one it had is given
-/// back by its own record, not by that of the next.
+/// A caller that has lost its place asks for another at once. The rest of the lost place is given
+/// back with its own record, not with that of the next.
 #[test]
 fn who_has_lost_its_place_takes_another() {
     for (leaves_something, sent) in [
@@ -1591,8 +1590,8 @@ fn who_has_lost_its_place_takes_another() {
     }
 }
 
-/// A runtime that stands still when the lock is passed on to it: that is held for
-/// its ttl, and others get it then.
+/// A runtime stands still when the lock is passed on to it. The lock is held for its ttl, and then
+/// others get it.
 #[test]
 fn a_caller_that_stands_still_holds_up_nobody_at_home() {
     paused(|| async {
@@ -1617,7 +1616,7 @@ fn a_caller_that_stands_still_holds_up_nobody_at_home() {
     });
 }
 
-/// It was granted, and its caller leaves before it hears of that.
+/// The caller leaves before it hears of the grant.
 #[test]
 fn what_nobody_heard_of_goes_back_at_home() {
     paused(|| async {
@@ -1646,7 +1645,7 @@ fn what_nobody_heard_of_goes_back_at_home() {
     });
 }
 
-/// A flight that comes to its end by itself: no release is sent beside it.
+/// A flight that ends by itself: no release is sent beside it.
 #[test]
 fn what_lands_by_itself_is_waited_for() {
     paused(|| async {
@@ -1660,7 +1659,7 @@ fn what_lands_by_itself_is_waited_for() {
     });
 }
 
-/// The session ends behind the grant, before anybody knows of it here.
+/// The session ends after the grant, but before this process has recorded it.
 #[test]
 fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
     paused(|| async {
@@ -1675,7 +1674,7 @@ fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
     });
 }
 
-/// And behind its note: then it is told.
+/// If the session ends after the grant was recorded, the loss is reported.
 #[test]
 fn a_session_that_ends_later_is_told() {
     paused(|| async {
@@ -1693,8 +1692,8 @@ fn a_session_that_ends_later_is_told() {
     });
 }
 
-/// Nobody gives it back, and the store keeps it: it ends from here, and not before
-/// its holder knows that.
+/// Nobody gives the lease back, and the store keeps it. This process ends it, but not before its
+/// holder knows of the end.
 #[test]
 fn a_lease_that_the_store_does_not_end_ends_from_here() {
     paused(|| async {
@@ -1702,7 +1701,7 @@ fn a_lease_that_the_store_does_not_end_ends_from_here() {
         let request = request();
         let grant = granted(&engine, &request).await;
         let mut ends = grant.sent_at + TTL;
-        // A renewal puts it off, and one for another time sets it.
+        // A renewal postpones the end, and one with another ttl sets it.
         for ttl in [TTL, TTL / 4] {
             sleep_until(ends - TTL / 10).await;
             let mut another = request.clone();
@@ -1726,7 +1725,7 @@ fn a_lease_that_the_store_does_not_end_ends_from_here() {
     });
 }
 
-/// No lease is longer, whatever was asked for.
+/// No lease is longer, whatever ttl was requested.
 #[test]
 fn a_lease_lasts_as_long_as_the_store_is_sure_of() {
     paused(|| async {
@@ -1741,7 +1740,7 @@ fn a_lease_lasts_as_long_as_the_store_is_sure_of() {
     });
 }
 
-/// A renewal is answered behind the end: it brings nothing back.
+/// A renewal that is answered after the lease has ended does not revive it.
 #[test]
 fn a_renewal_that_is_late_brings_no_lease_back() {
     paused(|| async {
@@ -1756,8 +1755,8 @@ fn a_renewal_that_is_late_brings_no_lease_back() {
     });
 }
 
-/// It failed, or its caller's runtime polls it no more: the store is told all the
-/// same, and before the lease would have ended.
+/// The release failed, or its caller's runtime polls it no more. The store is told nevertheless,
+/// before the lease would have ended.
 #[test]
 fn a_release_that_did_not_arrive_is_made_up_for() {
     paused(|| async {
@@ -1783,8 +1782,8 @@ fn a_release_that_did_not_arrive_is_made_up_for() {
     });
 }
 
-/// Those who left during an outage are waited for until the store was told, but no
-/// longer than their ttl.
+/// A shutdown waits for those who left during an outage until the store was told, but no longer
+/// than their ttl.
 #[test]
 fn a_shutdown_waits_until_the_store_was_told() {
     paused(|| async {
@@ -1812,7 +1811,7 @@ fn a_shutdown_waits_until_the_store_was_told() {
     });
 }
 
-/// The store knows whether it may end what its leases end with.
+/// The store is told whether it may end the session of its leases.
 #[test]
 fn a_stop_says_whether_a_lease_is_to_outlast_it() {
     paused(|| async {
@@ -1829,7 +1828,7 @@ fn a_stop_says_whether_a_lease_is_to_outlast_it() {
     });
 }
 
-/// Nobody takes it for dead: it says nothing of itself.
+/// Places do not depend on beats here, so the process sends none.
 #[test]
 fn a_place_that_lasts_needs_no_beats() {
     paused(|| async {
@@ -1848,8 +1847,7 @@ fn a_place_that_lasts_needs_no_beats() {
     });
 }
 
-/// They were as quick as each other when they tried; who waits does not ask at once
-/// for a place either.
+/// After a tie in the first try, a caller that waits does not ask for a place at once either.
 #[test]
 fn a_tie_of_those_who_try_first_is_waited_out() {
     paused(|| async {
@@ -1862,7 +1860,7 @@ fn a_tie_of_those_who_try_first_is_waited_out() {
             pauses += start.elapsed() - 2 * ROUND_TRIP;
             engine.release(&request).await.expect("an answer");
         }
-        // Drawn from the whole of the first window, each to end with a millisecond.
+        // Drawn from the whole of the first window; each pause is rounded up to a millisecond.
         let mean = pauses / runs;
         let few = Duration::from_micros(1_200)..Duration::from_micros(2_800);
         assert!(few.contains(&mean), "{mean:?}");

@@ -14,17 +14,17 @@ use crate::simulated::Simulated;
 use crate::sync::Mutex;
 
 thread_local! {
-    /// The executors of a test draw different numbers, and those of each run the same.
+    /// The executors of a test draw different numbers, but each run draws the same ones.
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A test begins.
+/// Called at the start of each test, so that every run draws the same numbers.
 pub(super) fn draw_as_ever() {
     SEED.set(0);
 }
 
-/// Stands for the manager's thread, or for a caller's runtime: it polls what it
-/// runs, but not while it is stalled.
+/// Stands for the manager's thread or for a caller's runtime. It polls its tasks, except while it
+/// is stalled.
 pub(super) struct Executor {
     runtime: Handle,
     state: Arc<Mutex<State>>,

@@ -1,4 +1,4 @@
-//! A store made of several, each of which does what the test says.
+//! A store made of several voters, each of which a test scripts.
 
 use super::*;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -9,7 +9,7 @@ type Several = Engine<Quorum<Scripted<()>>>;
 const VOTERS: usize = 5;
 const MAJORITY: usize = 3;
 
-/// What a command that was lost may take, and a pause of who gives it back.
+/// How late a lost command may be run, plus a pause of its cleanup.
 const WINDOW: Duration = Duration::from_secs(70);
 
 fn voters(number: usize) -> Vec<Arc<Sim>> {
@@ -30,7 +30,7 @@ async fn opened(sims: &[Arc<Sim>]) -> Result<Several, BackendError> {
 
 async fn several(sims: &[Arc<Sim>]) -> Several {
     let engine = opened(sims).await.expect("it opens");
-    // So that its connections are there.
+    // Opens the connections.
     let request = request();
     let had = engine.try_acquire(&request).await.expect("an answer");
     assert!(had.is_some(), "the lock is free");
@@ -47,7 +47,7 @@ async fn scene() -> (Vec<Arc<Sim>>, Several) {
     (sims, engine)
 }
 
-/// The same, and a lock that it has.
+/// Five voters, and a process that holds a lock at them.
 async fn held() -> (Vec<Arc<Sim>>, Several, Request) {
     let ((sims, engine), request) = (scene().await, request());
     had(&engine, &request).await;
@@ -105,7 +105,7 @@ fn count(sims: &[Arc<Sim>], what: &str) -> usize {
     sims.iter().map(|sim| sim.count(what)).sum()
 }
 
-/// As whom the holder is known to most.
+/// The owner that a majority has as the holder.
 fn holder(sims: &[Arc<Sim>]) -> Option<Owner> {
     let holders = sims.iter().filter_map(|sim| sim.holder());
     holders
@@ -119,7 +119,7 @@ fn is_unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) -> String
     error.to_string()
 }
 
-/// A voter may take so long: it is less than a quarter of the ttl.
+/// How long a voter may take to count: less than a quarter of the ttl.
 const SOON_ENOUGH: Duration = Duration::from_millis(700);
 
 const FATES: [Fate; 9] = [
@@ -134,7 +134,7 @@ const FATES: [Fate; 9] = [
     Fate::SlowAnswer(Duration::from_secs(30)),
 ];
 
-/// Whom the settings name may know of others, who vote in its place.
+/// A server in the settings may know others that vote in its place.
 #[test]
 fn who_votes_may_have_to_be_asked_for() {
     paused(|| async {
@@ -169,8 +169,8 @@ fn a_free_lock_takes_two_round_trips() {
     });
 }
 
-/// Whatever becomes of the votes of a minority: the lock is had at once, and with its
-/// release nothing is left, now or later.
+/// Whatever happens to the votes of a minority, the lock is granted at once. After its release,
+/// nothing is left, now or later.
 #[test]
 fn a_minority_that_fails_costs_nothing() {
     paused(|| async {
@@ -182,7 +182,7 @@ fn a_minority_that_fails_costs_nothing() {
                 sims[two].next([fate]);
                 let (request, start) = (request(), Instant::now());
                 had(&engine, &request).await;
-                // One more if counters must be raised.
+                // One more round trip if counters must be raised.
                 took_at_most(start, 2 * ROUND_TRIP + MOMENT, &said);
                 assert!(votes(&sims, request.owner) >= MAJORITY, "{said}");
                 sleep(Duration::from_secs(1)).await;
@@ -201,8 +201,8 @@ fn a_minority_that_fails_costs_nothing() {
     });
 }
 
-/// Of a majority: another election is held, and what is left of the first one is
-/// given back and touches nothing of the second.
+/// If a majority fails, another election is held. What is left of the first election is given back
+/// and does not touch the second.
 #[test]
 fn a_majority_that_fails_is_asked_again() {
     paused(|| async {
@@ -216,7 +216,7 @@ fn a_majority_that_fails_is_asked_again() {
             let grant = had(&engine, &request).await;
             let holder = holder(&sims).expect("a majority");
             let is_first = matches!(fate, Fate::Slow(_) | Fate::SlowAnswer(SOON_ENOUGH));
-            // Each election has an owner, and a beginning, of its own.
+            // Each election has an owner and a start of its own.
             assert_eq!(holder == request.owner, is_first, "{said}");
             assert_eq!(grant.sent_at == start, is_first, "{said}");
             for _ in 0..4 {
@@ -231,11 +231,11 @@ fn a_majority_that_fails_is_asked_again() {
     });
 }
 
-/// Who only tries may have to hold more than one election, and is not in its own way.
+/// A call that does not wait may need more than one election. Its first must not block its next.
 #[test]
 fn who_only_tries_is_not_in_its_own_way() {
     paused(|| async {
-        // The last is there when the next election is held.
+        // This answer comes while the next election is held.
         let late = Fate::Late(Duration::from_millis(5));
         for fate in [
             Fate::AnswerLost,
@@ -252,8 +252,8 @@ fn who_only_tries_is_not_in_its_own_way() {
     });
 }
 
-/// Silence of a majority is told within the request timeout, and heals; what was had
-/// meanwhile of the others is given back.
+/// A silent majority is reported within the request timeout, and recovers. Votes that others gave
+/// meanwhile go back.
 #[test]
 fn a_silent_majority_is_an_outage() {
     paused(|| async {
@@ -276,7 +276,7 @@ fn a_silent_majority_is_an_outage() {
     });
 }
 
-/// It is left out while it does not answer, and asked when it does.
+/// A silent voter is left out, and is asked again once it answers.
 #[test]
 fn a_voter_that_does_not_answer_is_not_asked() {
     paused(|| async {
@@ -305,8 +305,8 @@ fn a_voter_that_does_not_answer_is_not_asked() {
     });
 }
 
-/// Its connection is dead, and the voter is well: it is given up, and the voter has a
-/// vote again.
+/// A connection dies while its voter is well. The connection is given up, and the voter can vote
+/// again.
 #[test]
 fn a_connection_that_misses_an_answer_is_given_up() {
     paused(|| async {
@@ -321,8 +321,8 @@ fn a_connection_that_misses_an_answer_is_given_up() {
     });
 }
 
-/// The first lock of a runtime: who has won waits for the connections that are being
-/// made, but not for long.
+/// The first lock of a runtime: the winner waits for the connections that are being made, but not
+/// for long.
 #[test]
 fn the_first_lock_has_the_votes_of_all() {
     paused(|| async {
@@ -340,8 +340,8 @@ fn the_first_lock_has_the_votes_of_all() {
     });
 }
 
-/// Each instant of an acquisition, free and behind another, with one slow voter and
-/// with one that loses its answers: nothing is left when the engines have settled.
+/// A caller leaves at each instant of an acquisition, of a free and of a held lock, with one slow
+/// voter and with one that loses its answers. Nothing is left when the engines have settled.
 #[test]
 fn a_caller_that_leaves_leaves_nothing() {
     paused(|| async {
@@ -376,7 +376,7 @@ enum Others {
 }
 
 impl Others {
-    /// Who has each voter then.
+    /// Returns the holder at each voter.
     fn vote(self, sims: &[Arc<Sim>]) -> Vec<Option<Owner>> {
         let holder = Owner::unique();
         for sim in &sims[..MAJORITY] {
@@ -390,7 +390,7 @@ impl Others {
     }
 }
 
-/// The same within a round trip, while all answer.
+/// While all voters answer, a caller that leaves is cleaned up within a round trip.
 #[test]
 fn a_caller_that_leaves_is_given_back_at_once() {
     paused(|| async {
@@ -404,7 +404,7 @@ fn a_caller_that_leaves_is_given_back_at_once() {
     });
 }
 
-/// A vote that is run at any time, of one that holds, has given back, or has left.
+/// A late vote, run at any time, for a caller that holds the lock, has given it back, or has left.
 #[test]
 fn a_late_vote_is_undone() {
     paused(|| async {
@@ -433,8 +433,8 @@ fn a_late_vote_is_undone() {
     });
 }
 
-/// A voter that takes so long that its connection is given up: the vote is run behind
-/// the release, which came by another.
+/// A voter takes so long that its connection is given up. The vote is run after the release, which
+/// came over another connection.
 #[test]
 fn a_slow_vote_is_undone() {
     paused(|| async {
@@ -451,8 +451,8 @@ fn a_slow_vote_is_undone() {
     });
 }
 
-/// Each of two is first at half of four voters, again and again: in the end one wins,
-/// and then the other.
+/// Each of two callers is first at two of four voters, again and again. In the end one wins, and
+/// then the other.
 #[test]
 fn contenders_who_split_the_votes_end() {
     paused(|| async {
@@ -477,7 +477,7 @@ fn contenders_who_split_the_votes_end() {
             let start = Instant::now();
             tokio::join!(pair(&one), pair(&two));
             took_at_most(start, Duration::from_secs(2), "");
-            // Each was lost at least once.
+            // Each of them lost an election at least once.
             assert!(count(&sims, "first") >= 3 * 4);
             sleep(WINDOW).await;
             are_free(&sims, "both have had it");
@@ -485,7 +485,7 @@ fn contenders_who_split_the_votes_end() {
     });
 }
 
-/// Nobody has a majority, for a while: it is no outage, and no lock.
+/// For a while nobody has a majority: that is neither an outage nor a lock.
 #[test]
 fn a_split_vote_is_not_a_lock() {
     paused(|| async {
@@ -509,8 +509,8 @@ fn a_split_vote_is_not_a_lock() {
     });
 }
 
-/// One voter is silent, and the others say yes and no: its word would decide, and is
-/// waited for. A caller who gives up meanwhile was not kept by an outage.
+/// One voter is silent, and the others say yes and no. Its vote would decide, and is waited for. A
+/// caller that gives up meanwhile was not kept by an outage.
 #[test]
 fn a_split_vote_is_known_before_the_last_voter_answers() {
     paused(|| async {
@@ -528,7 +528,7 @@ fn a_split_vote_is_known_before_the_last_voter_answers() {
     });
 }
 
-/// No majority answers, and one that does says no: it is an outage still.
+/// No majority answers, and the one voter that answers says no: this is still an outage.
 #[test]
 fn a_voter_alone_says_nothing_of_the_lock() {
     paused(|| async {
@@ -544,8 +544,8 @@ fn a_voter_alone_says_nothing_of_the_lock() {
     });
 }
 
-/// A voter whose counter is far ahead gives a token, and is gone when the next is
-/// asked for of the others.
+/// A voter whose counter is far ahead gives a token, and is gone when the others are asked for the
+/// next.
 #[test]
 fn a_high_token_outlives_the_voter_that_gave_it() {
     paused(|| async {
@@ -560,7 +560,7 @@ fn a_high_token_outlives_the_voter_that_gave_it() {
         sims[0].is_gone(true);
         are_gone(&sims[3..], false);
         sleep(Duration::from_secs(8)).await;
-        // Also for one who has never seen it.
+        // Also for a process that has never seen the token.
         for engine in [&engine, &opened(&sims).await.expect("it opens")] {
             let next = request();
             let token = had(engine, &next).await.token;
@@ -570,7 +570,7 @@ fn a_high_token_outlives_the_voter_that_gave_it() {
     });
 }
 
-/// Any majority gives greater tokens than any before it, whatever the counters are.
+/// Each majority gives a greater token than any majority before it, whatever the counters are.
 #[test]
 fn tokens_rise_through_each_majority() {
     paused(|| async {
@@ -579,7 +579,7 @@ fn tokens_rise_through_each_majority() {
         let mut last = crate::token::FencingToken::NONE;
         for round in 0..300 {
             let engine = if round % 2 == 0 { &one } else { &two };
-            // Locks of other keys draw at some voters only.
+            // Locks of other keys draw tokens at some voters only.
             let sim = &sims[fastrand::usize(..VOTERS)];
             sim.counts_from(sim.counter() + 64 * fastrand::u64(..100));
             for _ in 0..fastrand::usize(..3) {
@@ -595,7 +595,7 @@ fn tokens_rise_through_each_majority() {
     });
 }
 
-/// What it votes at a renewal counts when its counter was raised, and not before.
+/// A vote that is given at a renewal counts once the voter's counter was raised, and not before.
 #[test]
 fn a_voter_that_forgets_its_counter_does_not_count_before_it_is_raised() {
     paused(|| async {
@@ -604,12 +604,12 @@ fn a_voter_that_forgets_its_counter_does_not_count_before_it_is_raised() {
         let request = request();
         let token = had(&engine, &request).await.token;
         sims[2].forgets();
-        // The renewal, the vote, and what would raise the counter.
+        // The renewal, the vote, and the command that would raise the counter.
         sims[2].next([Fate::Fine, Fate::Fine, Fate::RequestLost]);
         is_renewed(&engine, &request, "").await;
         assert_eq!(votes(&sims, request.owner), 3, "it has voted again");
         assert!(sims[2].counter() < u64::from(token));
-        // It is needed for the majority now.
+        // Its vote is needed for the majority now.
         sims[1].is_gone(true);
         is_renewed(&engine, &request, "").await;
         assert!(
@@ -620,7 +620,7 @@ fn a_voter_that_forgets_its_counter_does_not_count_before_it_is_raised() {
     });
 }
 
-/// Voters that lose what they know one after the other do not take a lease with them.
+/// A lease survives voters that lose their state one after the other.
 #[test]
 fn a_lease_outlives_voters_that_go_one_after_the_other() {
     paused(|| async {
@@ -639,8 +639,8 @@ fn a_lease_outlives_voters_that_go_one_after_the_other() {
     });
 }
 
-/// The loss of a minority is none, and that of a majority is told with the next
-/// renewal. What is left of the lease is not asked to vote again then.
+/// Losing a minority is not a loss. Losing a majority is reported with the next renewal, and the
+/// remaining voters are not asked to vote again then.
 #[test]
 fn a_loss_is_told_when_the_majority_is_lost() {
     paused(|| async {
@@ -663,7 +663,7 @@ fn a_loss_is_told_when_the_majority_is_lost() {
             sleep(ROUND_TRIP).await;
             assert_eq!(votes(&sims, other), lost, "it is not ours");
         }
-        // Somebody else may have had it in between, and have given it back.
+        // Somebody else may have held the lock in between, and given it back.
         for lost in MAJORITY..=VOTERS {
             let (sims, engine, request) = held().await;
             sims[..lost].iter().for_each(|sim| sim.forgets());
@@ -674,7 +674,7 @@ fn a_loss_is_told_when_the_majority_is_lost() {
     });
 }
 
-/// Its body may go on for long, and others would have to do without these votes.
+/// The body may run for a long time, and others would lack these votes.
 #[test]
 fn what_is_left_of_a_lost_lease_goes_back_at_once() {
     paused(|| async {
@@ -682,7 +682,7 @@ fn what_is_left_of_a_lost_lease_goes_back_at_once() {
             for lost in MAJORITY..=VOTERS {
                 let said = format!("{lost} lost, {fate:?}");
                 let (sims, engine) = scene().await;
-                // Of one that is left, how it voted is not known, or was not at first.
+                // For one of the remaining voters, its vote is unknown, or was unknown at first.
                 sims[VOTERS - 1].next([fate]);
                 let request = request();
                 had(&engine, &request).await;
@@ -701,8 +701,8 @@ fn what_is_left_of_a_lost_lease_goes_back_at_once() {
     });
 }
 
-/// Renewals that reach a minority extend what that has. Nobody can use it: it goes back
-/// when the lease is over, whether its body has ended or not.
+/// Renewals that reach only a minority extend its votes. Nobody can use them, so they go back when
+/// the lease is over, whether its body has ended or not.
 #[test]
 fn what_is_left_of_a_lease_that_is_over_goes_back() {
     paused(|| async {
@@ -723,7 +723,7 @@ fn what_is_left_of_a_lease_that_is_over_goes_back() {
     });
 }
 
-/// An election whose answers lie there unread says nothing to who comes later.
+/// An election whose answers lie there unread says nothing to a caller that comes later.
 #[test]
 fn an_election_says_how_it_was_when_it_was_held() {
     paused(|| async {
@@ -754,7 +754,7 @@ fn an_election_says_how_it_was_when_it_was_held() {
     });
 }
 
-/// It is tried again, and takes nothing away.
+/// The renewal is tried again, and takes nothing away.
 #[test]
 fn a_renewal_that_reaches_a_minority_does_not_unlock() {
     paused(|| async {
@@ -778,8 +778,8 @@ fn a_renewal_that_reaches_a_minority_does_not_unlock() {
     });
 }
 
-/// A renewal whose answers are lost, late or errors, at each voter, is one all the
-/// same; and nothing of it is left behind the release.
+/// A renewal succeeds even if one voter loses its answers, is late or returns errors. Nothing of it
+/// is left after the release.
 #[test]
 fn a_renewal_bears_what_becomes_of_its_commands() {
     paused(|| async {
@@ -787,7 +787,7 @@ fn a_renewal_bears_what_becomes_of_its_commands() {
             for voter in 0..VOTERS {
                 let said = format!("{fate:?} at {voter}");
                 let (sims, engine, request) = held().await;
-                // It is asked to vote again, and that fares so.
+                // It is asked to vote again, and that command has this fate too.
                 sims[voter].forgets();
                 sims[voter].next([Fate::Fine, fate, fate]);
                 is_renewed(&engine, &request, &said).await;
@@ -801,8 +801,8 @@ fn a_renewal_bears_what_becomes_of_its_commands() {
     });
 }
 
-/// Whoever renews leaves, at each instant: what it had asked for is given back with
-/// the lease.
+/// The caller of a renewal leaves, at each instant. The votes that it had asked for are given back
+/// with the lease.
 #[test]
 fn a_renewal_that_is_dropped_leaves_nothing() {
     paused(|| async {
@@ -824,7 +824,7 @@ fn a_renewal_that_is_dropped_leaves_nothing() {
     });
 }
 
-/// The same where the connection of what it had asked for is given up.
+/// The connection over which the renewal asked for a vote is given up.
 #[test]
 fn a_slow_vote_of_a_renewal_is_undone() {
     paused(|| async {
@@ -835,7 +835,7 @@ fn a_slow_vote_of_a_renewal_is_undone() {
             sims[0].next([Fate::Fine, Fate::Slow(slow)]);
             let (limit, start) = (if dropped { 3 * ONE_WAY } else { TTL }, Instant::now());
             let _ = timeout(limit, renewed(&engine, &request)).await;
-            // It is asked for another as well, and found silent.
+            // This voter is also asked for another lock, and found silent.
             assert!(
                 engine
                     .try_acquire(&self::request())
@@ -852,7 +852,7 @@ fn a_slow_vote_of_a_renewal_is_undone() {
     });
 }
 
-/// The rest is freed when it answers, by its own engine.
+/// The other voters are freed by their own engines once they answer.
 #[test]
 fn a_release_that_reaches_a_majority_is_one() {
     paused(|| async {
@@ -876,7 +876,7 @@ fn a_release_that_reaches_a_majority_is_one() {
         are_gone(&sims[3..], true);
         assert_eq!(released(&engine, &request).await, Released::Released);
         assert_eq!(votes(&sims, request.owner), 2, "they do not know");
-        // An engine does not wait for who does not answer.
+        // An engine does not wait for voters that do not answer.
         timeout(Duration::from_secs(3), engine.settle())
             .await
             .expect("the others are told");
@@ -886,7 +886,7 @@ fn a_release_that_reaches_a_majority_is_one() {
     });
 }
 
-/// That is an outage, and the lock is held. Asked again, it is given back.
+/// It is an outage, and the lock is still held. A second release gives it back.
 #[test]
 fn a_release_that_reaches_a_minority_is_asked_again() {
     paused(|| async {
@@ -901,9 +901,9 @@ fn a_release_that_reaches_a_minority_is_asked_again() {
     });
 }
 
-/// How long it takes from a release until one who waits has the lock. It is released
-/// so long after that one has begun to ask. `prepare` is called once the lock is held,
-/// and with `true` at the release.
+/// How long it takes from a release until a waiter has the lock. The release comes `after` the
+/// waiter has begun to ask. `prepare` is called once the lock is held, and with `true` at the
+/// release.
 async fn handed_on(sims: &[Arc<Sim>], after: Duration, prepare: impl Fn(bool)) -> Duration {
     let (one, two) = (several(sims).await, several(sims).await);
     let (held, waits) = (request(), request());
@@ -922,8 +922,8 @@ async fn handed_on(sims: &[Arc<Sim>], after: Duration, prepare: impl Fn(bool)) -
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-/// By the first of them, for what a release takes to reach the others; and then it is
-/// one election for who waits.
+/// The first voter that is freed notifies the waiter, which then waits for the time that a release
+/// takes to reach the others. One election is enough.
 #[test]
 fn who_waits_is_told_by_the_first_that_is_freed() {
     paused(|| async {
@@ -939,7 +939,7 @@ fn who_waits_is_told_by_the_first_that_is_freed() {
     });
 }
 
-/// A release that takes a while to reach all is waited for, and no vote is split.
+/// A waiter waits while the release reaches all voters, and no vote is split.
 #[test]
 fn who_waits_asks_when_a_majority_is_freed() {
     paused(|| async {
@@ -955,7 +955,7 @@ fn who_waits_asks_when_a_majority_is_freed() {
     });
 }
 
-/// The look a second later finds it.
+/// The recheck a second later finds it.
 #[test]
 fn a_release_that_nobody_hears_costs_a_second() {
     paused(|| async {
@@ -966,8 +966,8 @@ fn a_release_that_nobody_hears_costs_a_second() {
     });
 }
 
-/// What is released between the first answer and the time when somebody listens is
-/// found by asking once more.
+/// A release between the first answer and the time when the subscription is ready is found by
+/// asking once more.
 #[test]
 fn what_was_released_before_anybody_listened_is_found() {
     paused(|| async {
@@ -981,12 +981,12 @@ fn what_was_released_before_anybody_listened_is_found() {
     });
 }
 
-/// A majority has it, and a minority is free: that is no cause to ask. Nor is an
-/// election that somebody loses, whose votes go back in silence.
+/// If a majority is held and a minority free, a waiter has no cause to ask. Nor has it after
+/// another caller's lost election, whose votes go back silently.
 #[test]
 fn who_waits_asks_only_when_a_majority_may_be_free() {
     paused(|| async {
-        // Those that are free say so first, or last.
+        // The free voters answer first, or last.
         for held in [0..MAJORITY, VOTERS - MAJORITY..VOTERS] {
             let sims = voters(VOTERS);
             let free = |voter: &usize| !held.contains(voter);
@@ -1028,14 +1028,14 @@ fn who_waits_asks_only_when_a_majority_may_be_free() {
     });
 }
 
-/// Whoever was seen by others to have a majority is heard when it leaves.
+/// When a caller that others saw with a majority leaves, they are notified.
 #[test]
 fn who_leaves_with_a_majority_is_heard() {
     paused(|| async {
         let sims = voters(VOTERS);
         let (one, two) = (several(&sims).await, several(&sims).await);
         let (leaves, waits) = (request(), request());
-        // It has the votes, and does not know yet.
+        // It has the votes, and does not know it yet.
         let slow = Duration::from_millis(300);
         sims.iter()
             .for_each(|sim| sim.next([Fate::SlowAnswer(slow)]));
@@ -1053,8 +1053,8 @@ fn who_leaves_with_a_majority_is_heard() {
     });
 }
 
-/// Its engine has stopped, and nobody gives back what it was asked for: the lock goes
-/// on with the others, and so does the end of all of them.
+/// A voter's engine has stopped, and nobody gives its votes back. The lock works with the other
+/// voters, and so does the stop.
 #[test]
 fn a_voter_whose_engine_has_stopped_holds_up_nobody() {
     paused(|| async {
@@ -1083,7 +1083,7 @@ fn a_voter_whose_engine_has_stopped_holds_up_nobody() {
     });
 }
 
-/// Who waits is told, and what is left is given back before it has stopped.
+/// Waiters are told, and what they leave is given back before the engine has stopped.
 #[test]
 fn a_stop_ends_all_waiting() {
     paused(|| async {
@@ -1109,7 +1109,7 @@ fn a_stop_ends_all_waiting() {
     });
 }
 
-/// A majority must be there, all must be willing, and all different.
+/// A majority must be there, all must be willing, and all must differ.
 #[test]
 fn voters_are_seen_to_at_the_start() {
     paused(|| async {
@@ -1135,7 +1135,7 @@ fn voters_are_seen_to_at_the_start() {
     });
 }
 
-/// What it is worth is what the worst of them is worth.
+/// The guarantee for tokens is that of the weakest voter.
 #[test]
 fn tokens_are_worth_what_the_worst_are() {
     paused(|| async {

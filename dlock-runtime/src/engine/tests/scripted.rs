@@ -1,4 +1,4 @@
-//! A store in a few lines, with a network that does what the test says.
+//! A small store, with a network that a test scripts.
 
 mod voter;
 
@@ -26,50 +26,50 @@ use crate::store::{
 };
 use crate::sync::{Mutex, MutexGuard};
 
-/// From here to the store, or back.
+/// The time from here to the store, or back.
 pub(super) const ONE_WAY: Duration = Duration::from_millis(1);
 
-/// For so long a waiter that was let in may take to claim the lock.
+/// How long a waiter that was let in may take to claim the lock.
 const CLAIM: Duration = Duration::from_secs(3);
 
-/// What becomes of a command.
+/// What happens to a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
     Fine,
     /// The store refuses it for now.
     Refused,
-    /// There is no connection in the time that is left.
+    /// No connection is available in the remaining time.
     NotReached,
-    /// It was sent to the wrong place, and the right one is known now.
+    /// It was sent to the wrong server, and the right one is known now.
     Moved,
     /// It is run, and answered with an error.
     Half,
-    /// The connection breaks before it has arrived.
+    /// The connection breaks before the command has arrived.
     RequestLost,
-    /// The connection breaks behind it.
+    /// The connection breaks after the command is run.
     AnswerLost,
-    /// The connection breaks, and it is run after this time.
+    /// The connection breaks, and the command is run after this time.
     Late(Duration),
-    /// It is run after this time, and so is what comes behind it.
+    /// It is run after this time, and so are the commands after it.
     Slow(Duration),
-    /// It leaves after the first time only, and then the connection breaks; it is run
-    /// after the second.
+    /// It is sent only after the first time, and then the connection breaks. It is run after the
+    /// second time.
     Stuck(Duration, Duration),
     /// It is run, and answered after this time.
     SlowAnswer(Duration),
-    /// It is run twice, and the second answer is the one that comes.
+    /// It is run twice, and the second answer arrives.
     Twice,
 }
 
-/// The store, and the way there.
+/// The store and the network.
 pub(super) struct Sim(Mutex<State>);
 
-/// What it has and does, for a test to read and to change.
+/// The state of the store and its behaviour, for a test to read and to change.
 #[derive(Default)]
 pub(super) struct State {
     holder: Option<(Owner, Instant)>,
     queue: VecDeque<(Owner, Duration)>,
-    /// Whose body has been done.
+    /// The owner whose body has been done.
     pub(super) done: Option<Owner>,
     token: u64,
     fates: VecDeque<Fate>,
@@ -81,49 +81,49 @@ pub(super) struct State {
     gone: bool,
     session: u64,
     ended: HashSet<u64>,
-    /// Its session ends behind the next grant.
+    /// The session ends right after the next grant.
     pub(super) ends_session: bool,
-    /// Who waits is told nothing, but may watch the one before.
+    /// Waiters are not notified, but may watch the one before them.
     pub(super) watches: bool,
     watched: Vec<(Owner, Arc<Notify>)>,
     /// The next watch fails.
     pub(super) watch_fails: bool,
-    /// All of them do, from now on.
+    /// All watches fail.
     pub(super) watches_fail: bool,
-    /// The next questions find that their places are gone; if so, with something
-    /// that has to be given back.
+    /// For each of the next questions: its place is gone. `true` if it leaves something that has to
+    /// be given back.
     pub(super) places_lost: VecDeque<bool>,
-    /// What is late does nothing when the session of its time has ended.
+    /// A late command has no effect once the session in which it was sent has ended.
     pub(super) late_in_session: bool,
-    /// Each record of a lease has one of these.
+    /// Each record of a lease has a clone of this.
     records: Arc<()>,
-    /// So many questions find that others ask at the same time.
+    /// This many questions end in a tie.
     pub(super) ties: u32,
     pub(super) hold_back: Option<Duration>,
-    /// Something else stands where the lock belongs.
+    /// Something else is stored where the lock belongs.
     pub(super) foreign: bool,
     lost_all: bool,
     pub(super) never_late: bool,
     /// When it was told that the process is alive.
     pub(super) beats: Vec<Instant>,
     pub(super) farewells: u32,
-    /// A farewell may come behind what is sent after it.
+    /// How long a farewell takes; later commands may overtake it.
     pub(super) farewell_takes: Duration,
     pub(super) said_farewell: Option<Instant>,
-    /// Whether it was told of its end; and then, whether leases last beyond it.
+    /// Whether it was told of the stop, and then whether leases must outlast it.
     pub(super) shut_down: Option<bool>,
-    /// A grant counts when it is confirmed.
+    /// A grant counts only when it is confirmed.
     pub(super) confirms: bool,
-    /// The next one is gone before.
+    /// The next grant is gone before it is confirmed.
     pub(super) loses_grant: bool,
-    /// So long it takes to listen.
+    /// How long it takes to subscribe.
     listens_for: Option<Duration>,
-    /// A grant is told with its place, which its owner may have left.
+    /// A grant is reported with its place, which its owner may have left.
     pub(super) names_places: bool,
     pub(super) asked_for_a_place: bool,
     tokens: Option<TokenTier>,
     pub(super) has_wrong_config: bool,
-    /// Whether all had been given back each time when it was told to rest.
+    /// For each time it was told to settle, whether everything had been given back.
     pub(super) rests: Vec<bool>,
     voter: voter::State,
 }
@@ -138,7 +138,7 @@ enum Command {
     Renew(Owner, Duration),
     Confirm(Owner, Duration),
     Look,
-    /// What only one of several is asked.
+    /// The vote of one voter in a lost election.
     Outvoted(Owner),
     Raise(u64),
     Ping,
@@ -202,7 +202,7 @@ impl Sim {
         })))
     }
 
-    /// The next commands of callers fare like this, and those after them well.
+    /// Sets the fates of the next commands of callers. Later commands succeed.
     pub(super) fn next(&self, fates: impl IntoIterator<Item = Fate>) {
         self.state().fates.extend(fates);
     }
@@ -251,17 +251,17 @@ impl Sim {
         self.state().gone = gone;
     }
 
-    /// How many locks are lost with it.
+    /// Ends the session. Returns how many locks are lost with it.
     pub(super) fn end_the_session(&self) -> usize {
         self.state().end_session()
     }
 
-    /// So many records of leases are kept.
+    /// The number of records of leases that are kept.
     pub(super) fn records(&self) -> usize {
         Arc::strong_count(&self.state().records) - 1
     }
 
-    /// It has restarted, and knows of nothing.
+    /// The store restarts and forgets everything.
     pub(super) fn lose_all(&self) {
         let mut state = self.state();
         state.holder = None;
@@ -273,14 +273,14 @@ impl Sim {
         self.state().listens_for = Some(duration);
     }
 
-    /// Another server takes over, which knows of one holder and of these places.
+    /// Another server takes over, which knows this holder and these places.
     pub(super) fn fails_over(&self, holder: Owner, places: &[Owner]) {
         let mut state = self.state();
         state.holder = Some((holder, Instant::now() + CLAIM));
         state.queue = places.iter().map(|&place| (place, CLAIM)).collect();
     }
 
-    /// Tells an owner of its grant.
+    /// Notifies an owner of its grant.
     pub(super) fn tell_place(&self, owner: Owner) {
         self.events().granted(owner, "key", &owner.to_string());
     }
@@ -307,7 +307,7 @@ impl Sim {
         DEFAULT_REQUEST_TIMEOUT
     }
 
-    /// Not to be held while something else is asked of it.
+    /// Must not be held while the store is asked something else.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
@@ -328,7 +328,7 @@ impl State {
         }
     }
 
-    /// Its turn has come.
+    /// Notifies an owner that its turn has come.
     fn tell(&self, owner: Owner) {
         let tells = !self.tells_nothing && !self.watches;
         let names = self.names_places;
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    /// Who watches it is told, unless messages are lost.
+    /// Notifies those who watch this owner, unless messages are lost.
     fn is_gone(&mut self, owner: Owner) {
         let tells = !self.tells_nothing;
         for (_, told) in self
@@ -362,7 +362,7 @@ impl State {
         }
     }
 
-    /// What stands before this owner.
+    /// The owner before this one.
     fn before(&self, owner: Owner) -> Option<Owner> {
         let place = self.queue.iter().position(|(waiter, _)| *waiter == owner)?;
         match place.checked_sub(1) {
@@ -389,7 +389,7 @@ impl State {
         let session = self.session;
         if std::mem::take(&mut self.ends_session) {
             self.end_session();
-            // With it, all that it had.
+            // The session takes all its locks with it.
             self.holder = None;
         }
         Answer::Granted {
@@ -480,15 +480,15 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
     const FLIES_FOR: Duration = Duration::from_millis(250);
     const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
     const DEAD_AFTER: Duration = Duration::from_secs(8);
-    /// How soon it is looked at.
+    /// The interval between rechecks.
     const PACE: Duration = Duration::from_secs(1);
     const AT_HOME: bool = false;
-    /// What a request begins with, as [`Sim::sent`] shows it.
+    /// The first command of a request, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
     fn of(session: u64, is_there: &Arc<()>) -> Self;
 
-    /// Of a place that was lost.
+    /// Whether this record is of a place that was lost.
     fn is_lost(&self) -> bool {
         false
     }
@@ -505,7 +505,7 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
         None
     }
 
-    /// What becomes of it when the lease is extended.
+    /// Updates the record when the lease is extended.
     fn extended(&mut self) {}
 }
 
@@ -516,8 +516,8 @@ impl Proof for () {
     fn of(_session: u64, _is_there: &Arc<()>) -> Self {}
 }
 
-/// What it opens with can be repeated. It is asked again soon, and takes a process
-/// for dead soon.
+/// Its first command can be repeated. Its rechecks are frequent, and it soon takes a process for
+/// dead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasty;
 
@@ -539,7 +539,7 @@ pub(super) struct Session {
     _is_there: Arc<()>,
 }
 
-/// No session has this number: that of a place which was lost.
+/// The session number of a place that was lost; no session has it.
 const LOST: u64 = 0;
 
 impl Proof for Session {
@@ -564,8 +564,7 @@ impl Proof for Session {
     }
 }
 
-/// A session whose locks and places last for as long as it does: a lease ends from
-/// here.
+/// A session whose locks and places last as long as it does. This process ends its leases.
 #[derive(Clone, Debug)]
 pub(super) struct Lasting(u64);
 
@@ -591,7 +590,7 @@ impl Proof for Lasting {
     }
 }
 
-/// The same, and all is asked on the manager's runtime.
+/// A session whose leases this process ends, with all operations on the manager's runtime.
 #[derive(Clone, Debug)]
 pub(super) struct AtHome(u64);
 
@@ -610,7 +609,7 @@ impl Proof for AtHome {
     }
 }
 
-/// There is a queue, but a lock that is free costs less than a place.
+/// It has a queue, but taking a free lock costs less than a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried;
 
@@ -623,7 +622,7 @@ impl Proof for Tried {
     }
 }
 
-/// A number that saves a question: there is no queue, and nobody is told.
+/// The record is a number that saves a question. There is no queue and there are no notifications.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(Option<u64>);
 
@@ -655,15 +654,15 @@ pub(super) struct Scripted<P> {
     proof: PhantomData<fn() -> P>,
 }
 
-/// A connection: what is sent over it is run in order.
+/// A connection. Commands that are sent over it are run in order.
 #[derive(Clone)]
 pub(super) struct Link(Arc<LinkState>);
 
 struct LinkState {
     broken: AtomicBool,
-    /// What was sent over it did not leave.
+    /// Commands that were sent over it did not leave.
     stuck: AtomicBool,
-    /// When what was sent over it last is run.
+    /// When the last command sent over it is run.
     last: Mutex<Instant>,
 }
 
@@ -683,7 +682,7 @@ impl Link {
         !self.0.broken.load(Ordering::Relaxed)
     }
 
-    /// Sends a command, here and now.
+    /// Sends a command at once.
     fn send(
         &self,
         sim: &Arc<Sim>,
@@ -698,7 +697,7 @@ impl Link {
             state.gone
         };
         if gone || !self.is_open() {
-            // Nothing comes, until somebody loses patience.
+            // No answer comes, and at last the connection gives up.
             tokio::spawn(async move {
                 sleep(Duration::from_secs(2)).await;
                 drop(tell);
@@ -792,13 +791,13 @@ pub(super) struct Attempt {
     lists: u32,
 }
 
-/// Told when the one before has gone.
+/// A watch, notified when the owner before has gone.
 pub(super) struct Before {
     told: Arc<Notify>,
     fails: bool,
 }
 
-/// A list takes so many questions.
+/// How many questions a list takes.
 pub(super) const LISTS: u32 = 3;
 
 impl<P: Proof> Store for Scripted<P> {
@@ -988,7 +987,8 @@ impl<P: Proof> Store for Scripted<P> {
         }
     }
 
-    /// By whose lease it is now: if that has ended on the way, it is nobody's.
+    /// Checked when the command is sent: if the broken lease ends on the way, the command affects
+    /// nobody.
     async fn break_off(
         &self,
         broken: &Break,
@@ -1172,8 +1172,7 @@ impl<P: Proof> Store for Scripted<P> {
 }
 
 impl<P: Proof> Scripted<P> {
-    /// The connection of callers, or that of the manager, though a test has one
-    /// runtime.
+    /// The connection of callers or that of the manager, although a test has only one runtime.
     fn link(&self, command: Command) -> MutexGuard<'_, Option<Link>> {
         let link = match command {
             Command::Look | Command::Release(_, true) | Command::Outvoted(_) | Command::Ping => {
@@ -1184,7 +1183,7 @@ impl<P: Proof> Scripted<P> {
         link.lock()
     }
 
-    /// A grant that counts only now.
+    /// Confirms a grant, which counts only then.
     async fn confirmed(
         &self,
         request: &Request,
@@ -1292,7 +1291,7 @@ fn nothing(applied: Applied) -> Failure {
     }
 }
 
-/// What an answer means that is an error.
+/// The failure that an error answer means.
 fn failed(answer: Answer) -> Failure {
     let refused = Failure::refused(BackendError::unavailable("it cannot just now"));
     match answer {

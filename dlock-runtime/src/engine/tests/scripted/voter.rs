@@ -1,4 +1,4 @@
-//! The same store as one of several.
+//! The scripted store as one of several voters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::{Applied, Failure};
 
-/// What a voter has besides.
+/// The additional state of a voter.
 #[derive(Default)]
 pub(super) struct State {
     ears: Vec<Ear>,
     deaf: bool,
     identity: Option<String>,
-    /// Those who vote, if it knows.
+    /// The voters, if this one knows them.
     electorate: Vec<Arc<Sim>>,
-    /// The highest number that was said to have been given.
+    /// The highest token that it was told has been given.
     given: u64,
-    /// So long it takes to connect.
+    /// How long it takes to connect.
     pub(super) dials_for: Duration,
 }
 
-/// One process that may listen.
+/// A process that may subscribe.
 pub(super) struct Ear {
     pub(super) events: Events,
     pub(super) listens: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl State {
         self.ears.push(ear);
     }
 
-    /// It was given its vote back.
+    /// Reports that its vote was given back.
     pub(super) fn tell(&self) {
         for ear in self.ears.iter().filter(|_| !self.deaf) {
             if ear.listens.load(Ordering::Relaxed) {
@@ -78,12 +78,12 @@ impl Sim {
         self.state().voter.dials_for = duration;
     }
 
-    /// Its counter is somewhere else.
+    /// Sets its counter.
     pub(in crate::engine::tests) fn counts_from(&self, token: u64) {
         self.state().token = token;
     }
 
-    /// It has restarted without what it knew.
+    /// It has restarted and forgotten its state.
     pub(in crate::engine::tests) fn forgets(&self) {
         let mut state = self.state();
         state.holder = None;
