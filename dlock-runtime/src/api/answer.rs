@@ -1,4 +1,4 @@
-//! What a client is answered over HTTP when its request did not have the lock, or lost it.
+//! The HTTP answer to a client whose request did not get the lock, or lost it.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use http::StatusCode;
 
 use crate::error::LockError;
 
-/// How soon a store may answer again: a restart or a failover takes seconds.
+/// How soon to retry after an outage: a restart or a failover of the store takes seconds.
 const OUTAGE: Duration = Duration::from_secs(5);
 
-/// Another copy of the service takes the next request.
+/// How soon to retry after a shutdown: another copy of the service takes the next request.
 const SHUT_DOWN: Duration = Duration::from_secs(1);
 
-/// A status, after how long to ask again, and a body in JSON.
+/// The status, the time after which to retry, and the body in JSON.
 pub(super) type Answer = (StatusCode, Option<Duration>, &'static str);
 
 pub(super) fn answer(error: &LockError) -> Answer {
@@ -20,15 +20,15 @@ pub(super) fn answer(error: &LockError) -> Answer {
 
     match error {
         LockError::Busy { .. } => (Status::LOCKED, None, r#"{"error":"lock_busy"}"#),
-        // It need not be asked for again.
+        // There is nothing to retry: the work is done.
         LockError::Done { .. } => (Status::CONFLICT, None, r#"{"error":"lock_done"}"#),
         LockError::TakenOut { .. } => (
             Status::SERVICE_UNAVAILABLE,
             None,
             r#"{"error":"lock_taken_out"}"#,
         ),
-        // It was held for all of that time. To ask again sooner than after as
-        // long is to wait in vain again.
+        // The lock was held for that whole time, so an earlier retry would probably wait in vain
+        // again.
         LockError::Timeout { waited, .. } => (
             Status::SERVICE_UNAVAILABLE,
             Some(*waited),
@@ -62,7 +62,7 @@ pub(super) fn answer(error: &LockError) -> Answer {
     }
 }
 
-/// For `Retry-After`: rounded up, and never 0, which would say "at once".
+/// For `Retry-After`: rounded up and never 0, which would mean "at once".
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     let begun = u64::from(time.subsec_nanos() > 0);
     time.as_secs().saturating_add(begun).max(1)

@@ -1,4 +1,4 @@
-//! What an axum handler answers when it did not have the lock, or lost it.
+//! What an axum handler answers when it did not get the lock, or lost it.
 
 use axum_core::response::{IntoResponse, Response};
 use http::header::RETRY_AFTER;
@@ -23,19 +23,17 @@ static TURNED_AWAY: Limited = Limited::new();
 /// | `Lost` | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
 /// | all others: mistakes in the program or its settings | 500 Internal Server Error | none | `{"error":"lock_failed"}` |
 ///
-/// `Lost` is a 500 because the body has begun, and what it did so far stays
-/// done. Proxies and clients repeat a 503 by themselves, and a 409 would blame
-/// the client.
+/// `Lost` is a 500 because the body has begun, and what it did so far stays done. Proxies and
+/// clients retry a 503 by themselves, and a 409 would blame the client.
 ///
-/// The body is for strangers: it says neither the key, which may hold a user's
-/// data, nor anything about the store. The whole error is an extension of the
-/// response, for a layer of yours. A 500 is logged as an error and
-/// `Unavailable` as a warning, with target `dlock::axum`: one in five seconds, with the number
-/// of those before it that were not told; the rest is what a
-/// lock is for.
+/// Clients see only the body, so it shows neither the key, which may contain a user's data, nor
+/// anything about the store. The whole error is an extension of the response, for a layer of yours.
+/// A 500 is logged as an error and `Unavailable` as a warning, with target `dlock::axum`. The
+/// warning is logged at most once in five seconds, with the number of those that were left out
+/// before it. The other errors are normal for a lock and are not logged.
 ///
-/// A key that does not fit a store is `InvalidKey`, and so a 500: refuse a path
-/// parameter of any length before it becomes part of a key.
+/// A key that does not fit a store is `InvalidKey`, and so a 500: limit the length of a path
+/// parameter before it becomes part of a key.
 ///
 /// # A handler with an error of its own
 ///

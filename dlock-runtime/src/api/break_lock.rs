@@ -1,4 +1,4 @@
-//! Breaking locks, for whoever operates them.
+//! Breaks locks, for operators.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use crate::key::{LockKey, Shown, namespaced};
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
 impl LockManager {
-    /// Breaks a lock: its holder loses it, and the next waiter gets it at once. With a
-    /// `token`, it is broken only if its holder has this token; of several holders (readers,
-    /// permits), the one who has it loses its share. Returns whose lease was ended; `None`
-    /// if nobody holds the lock, or nobody with this token.
+    /// Breaks a lock: its holder loses it, and the next waiter gets it at once. With a `token`, the
+    /// lock is broken only if its holder has this token. If there are several holders (readers,
+    /// permits), the one with the token loses its share. Returns the holder whose lease was ended;
+    /// `None` if nobody holds the lock, or nobody with this token.
     ///
-    /// The work of the holder does not stop by that. It is told of the loss at its next
-    /// renewal, within a third of its ttl, or sooner where the store tells, and what it does
-    /// until then overlaps with the next holder's: that is what its
-    /// [token](crate::FencingToken) is for. So end the process, if you can, rather than break
-    /// its lock. Nothing that the holder sends later touches the lock of the next.
+    /// This does not stop the holder's work. The holder learns of the loss at its next renewal,
+    /// within a third of its ttl, or sooner if the store notifies it. What it does until then
+    /// overlaps with the next holder's work, which is what its [token](crate::FencingToken) is for.
+    /// So end the process, if you can, rather than break its lock. Nothing that the former holder
+    /// sends later affects the lock of the next.
     ///
-    /// What ends is the lease of a process, whichever of its tasks has it by then: one that is
-    /// handed on within a process stays the same lease, with the same owner, and each of the 64
-    /// tokens that it reserves names it. So the next task of that process may lose it.
+    /// A break ends the lease of a process, whichever of its tasks holds it by then: a lease that
+    /// is handed on within a process stays the same lease, with the same owner, and each of the 64
+    /// tokens that it reserves names it. So the next task of that process may lose the lock.
     ///
-    /// A body that has returned `Ok` under `once` holds nothing:
-    /// [`forget`](Self::forget) is for that.
+    /// A body that has returned `Ok` under `once` holds nothing: use [`forget`](Self::forget) for
+    /// that.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -46,10 +46,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// Those of [`inspect`](Self::inspect). [`LockError::Unsupported`] if there are several
-    /// holders and no token; if the store does not keep the tokens of its holders
-    /// ([`break_holder`](Self::break_holder) compares them by their owners); or if it cannot
-    /// break a lock.
+    /// Those of [`inspect`](Self::inspect). [`LockError::Unsupported`] if there are several holders
+    /// and no token; if the store does not keep the tokens of its holders
+    /// ([`break_holder`](Self::break_holder) compares their owners instead); or if it cannot break
+    /// a lock.
     pub async fn break_lock(
         &self,
         key: impl Into<LockKey>,
@@ -62,10 +62,10 @@ impl LockManager {
         .await
     }
 
-    /// Breaks the lock of one holder, by its [`owner`](HolderInfo::owner) as
-    /// [`inspect`](Self::inspect) shows it, like [`break_lock`](Self::break_lock). No two
-    /// grants have the same owner, on any store: so no process that came since is broken. The
-    /// lease may have been handed to another task of the same process, as there.
+    /// Breaks the lock of one holder, named by its [`owner`](HolderInfo::owner) as
+    /// [`inspect`](Self::inspect) shows it, like [`break_lock`](Self::break_lock). No two grants
+    /// have the same owner, on any store, so no later holder is affected. But the lease may have
+    /// been handed to another task of the same process, as there.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -94,15 +94,15 @@ impl LockManager {
             .await
     }
 
-    /// Takes a waiter out of the store's queue, by its [`owner`](WaiterInfo::owner) as
-    /// [`inspect`](Self::inspect) shows it: it is told [`LockError::TakenOut`], and so are the
-    /// other tasks of its process that wait in the same place, whoever asked first. The others keep their order.
-    /// Returns who it was; `None` if nobody waits by this name, as who has been let in since.
-    /// What one asks for who stands too far behind for [`inspect`](Self::inspect) to show is
-    /// not known: it is returned with the default mode.
+    /// Removes a waiter from the store's queue, named by its [`owner`](WaiterInfo::owner) as
+    /// [`inspect`](Self::inspect) shows it. The waiter gets [`LockError::TakenOut`], and so do the
+    /// other tasks of its process that wait in the same place. The other waiters keep their order.
+    /// Returns the waiter; `None` if no such owner waits, for example because it has got the lock
+    /// since. The mode of a waiter that is too far behind for [`inspect`](Self::inspect) to show is
+    /// not known: the default mode is returned for it.
     ///
-    /// A process that is paused or cut off for longer than the store keeps the news (8 seconds
-    /// at least) does not learn it, and takes a new place at the end.
+    /// The store keeps the removal for at least 8 seconds. A process that is paused or cut off for
+    /// longer does not learn of it, and takes a new place at the end.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -124,7 +124,7 @@ impl LockManager {
     /// # Errors
     ///
     /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] if the store has no
-    /// queue, or can take nobody out of it.
+    /// queue, or cannot remove a waiter from it.
     pub async fn break_waiter(
         &self,
         key: impl Into<LockKey>,
@@ -137,8 +137,8 @@ impl LockManager {
             let lock = backend.inspect(&full).await?;
             let queue = lock.map(|lock| lock.queue).unwrap_or_default();
             let waiter = queue.into_iter().find(|waiter| waiter.owner == owner);
-            // It may stand behind those that are shown; and who shows no queue says why nobody
-            // can be taken out of it.
+            // The waiter may be behind those that are shown. A store that shows no queue answers
+            // here why it cannot remove anybody.
             let asked =
                 waiter.unwrap_or_else(|| WaiterInfo::new(owner.to_owned(), Default::default()));
             let broken = backend.break_waiter(&full, &asked).await?;
@@ -151,7 +151,7 @@ impl LockManager {
         }
     }
 
-    /// The store compares the owner that was read with the one that holds the lock.
+    /// Breaks the lock only if the chosen owner still holds it: the store compares the owners.
     async fn break_chosen(
         &self,
         key: LockKey,
@@ -207,7 +207,7 @@ fn with_token(lock: &LockInfo, token: FencingToken) -> Result<Option<&HolderInfo
         let behind = behind.and_then(|first| number.checked_sub(first));
         behind.is_some_and(|behind| behind < TOKENS_PER_GRANT)
     };
-    // Another's backend may reserve fewer for each grant.
+    // A user's own backend may reserve fewer tokens for each grant.
     let found = lock.holders.iter().filter(has_it);
     let found = found.max_by_key(|holder| holder.token);
     if found.is_none() && lock.holders.iter().any(|holder| holder.token.is_none()) {

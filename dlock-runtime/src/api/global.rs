@@ -9,18 +9,17 @@ use super::manager::LockManager;
 use crate::core::scope::INSTALLED;
 use crate::error::LockError;
 
-/// One `init` at a time; the next one may try when it has failed.
+/// One `init` at a time; another may try after it has failed.
 static INITIALIZING: Mutex<()> = Mutex::const_new(());
 
-/// Connects to the store and makes it the one that annotated functions and
-/// [`lock`](crate::lock) use. Call it once, at start-up; it outlives the
-/// runtime it is called on.
+/// Connects to the store and makes it the one that annotated functions and [`lock`](crate::lock)
+/// use. Call it once, at start-up. The connection outlives the runtime on which it is called.
 ///
 /// # Errors
 ///
-/// [`LockError::AlreadyInitialized`] at the second call, also while the first
-/// is still connecting; else what [`LockManager::connect`] says. After a
-/// failure, or if the future is dropped, it may be called again.
+/// [`LockError::AlreadyInitialized`] at the second call, even while the first is still connecting;
+/// otherwise the errors of [`LockManager::connect`]. After a failure, or if the future is dropped,
+/// it may be called again.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -46,9 +45,8 @@ pub async fn init(config: Config) -> Result<(), LockError> {
     installed.map_err(|_| LockError::AlreadyInitialized)
 }
 
-/// The manager that [`init`] has installed, for what it can tell: `inspect`, `list`,
-/// `ping`, `capabilities`.
-/// `None` before that.
+/// The manager that [`init`] has installed, for its other methods: `inspect`, `list`, `ping`,
+/// `capabilities`. `None` before `init`.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -64,8 +62,8 @@ pub fn manager() -> Option<LockManager> {
     INSTALLED.get().map(Arc::clone).map(LockManager::new)
 }
 
-/// Refuses locks from now on and waits until every release under way is done;
-/// see [`LockManager::shutdown`]. Does nothing before [`init`].
+/// Refuses new locks from now on and waits until every release in progress is done; see
+/// [`LockManager::shutdown`]. Does nothing before [`init`].
 pub async fn shutdown() {
     if let Some(manager) = INSTALLED.get() {
         manager.leases.shutdown().await;

@@ -13,19 +13,18 @@ use crate::error::{LockError, LossReason};
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
-/// A lock that is held until this is dropped or
-/// [released](LockGuard::release).
+/// A lock that is held until this is dropped or [released](LockGuard::release).
 ///
-/// Dropping it gives the lock back in the background, from any thread, inside
-/// a runtime or not. [`shutdown`](crate::shutdown) waits for that. `std::process::exit` drops
-/// nothing and waits for nothing: the lock is held until its ttl has passed, so return from
-/// `main` instead. Its lease is renewed meanwhile; whether it is still held
-/// is for the holder to ask, with [`is_held`](Self::is_held) or
-/// [`lost`](Self::lost): nothing is cancelled.
+/// The lease is renewed while the guard lives. Nothing is cancelled when it is lost: ask
+/// [`is_held`](Self::is_held) or await [`lost`](Self::lost).
+///
+/// Dropping the guard gives the lock back in the background, from any thread, inside a runtime or
+/// not. [`shutdown`](crate::shutdown) waits for that. `std::process::exit` drops nothing and waits
+/// for nothing, so the lock stays held until its ttl has passed: return from `main` instead.
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
-    /// In front of the section: what is not said to be done has ended undone before the lock
-    /// goes back.
+    /// Declared before `section`, so that work not reported as done counts as undone before the
+    /// lock goes back.
     once: Option<OnceBody>,
     section: SectionRef,
 }
@@ -42,31 +41,30 @@ impl LockGuard {
         self.section().key()
     }
 
-    /// The fencing token; with several keys, that of the first as written.
+    /// The fencing token; with several keys, the token of the first as written.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.section().token()
     }
 
-    /// The tokens of all keys in the order written, duplicates folded.
+    /// The tokens of all keys in the order written, without duplicates.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
         self.section().tokens()
     }
 
-    /// Whether the lease is still good by the local clock.
+    /// Whether the lease is still valid by the local clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.section().is_held()
     }
 
-    /// The ttl of the lease as it was granted; of several keys, the shortest. Each renewal
-    /// makes the lease last this long again. It stays what it was when the lock is lost.
+    /// The ttl of the lease as granted; with several keys, the shortest. Each renewal makes the
+    /// lease last this long again. The value does not change when the lock is lost.
     ///
-    /// It may be less than what was asked for: ZooKeeper caps the timeout of a session, and
-    /// with it what a lease can be, and a body that re-enters has the lease that it is
-    /// inside of. What depends on the ttl, such as the warning of
-    /// [`lost_within`](Self::lost_within), goes by this one.
+    /// It may be less than requested: ZooKeeper caps the timeout of a session, and so the ttl of a
+    /// lease. A body that re-enters has the lease of the body around it. Whatever depends on the
+    /// ttl, such as the warning of [`lost_within`](Self::lost_within), uses this value.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -86,13 +84,13 @@ impl LockGuard {
         self.section().ttl()
     }
 
-    /// Until when the lock is held for certain, by the local monotonic clock; of several
-    /// keys, until the first lease ends. Each renewal moves it on. `None` once the lock is
-    /// lost or released.
+    /// The time until which the lock is surely held, by the local monotonic clock; with several
+    /// keys, the end of the first lease. Each renewal extends it. `None` once the lock is lost or
+    /// released.
     ///
-    /// By then, what cannot ask [`is_held`](Self::is_held) any more has to have stopped: a
-    /// child process, a device, a thread that blocks. The store may say that the lock is
-    /// gone before: [`lost`](Self::lost) tells.
+    /// Anything that cannot ask [`is_held`](Self::is_held) has to stop by then: a child process, a
+    /// device, a thread that blocks. The store may report the lock as gone earlier;
+    /// [`lost`](Self::lost) resolves then.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -110,7 +108,7 @@ impl LockGuard {
         self.section().deadline()
     }
 
-    /// Resolves when the lease is lost, at once if it has been, and says how. Cancel-safe.
+    /// Resolves with the reason when the lease is lost, at once if it is lost already. Cancel-safe.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -129,17 +127,15 @@ impl LockGuard {
         self.section().lost().await
     }
 
-    /// Resolves `early` before the lock would be lost, when no renewal has been confirmed
-    /// until then: time to end in good order what must not outlive the lock. At once if
-    /// there is less time left or the lock is lost, and never if it is released first.
-    /// A renewal may still be confirmed afterwards. Cancel-safe.
+    /// Resolves `early` before the lock would be lost if no renewal is confirmed until then: time
+    /// to stop cleanly what must not outlive the lock. Resolves at once if less time is left or the
+    /// lock is lost, and never if the lock is released first. A renewal may still be confirmed
+    /// afterwards. Cancel-safe.
     ///
-    /// A lease that is renewed is never nearer to its end than two thirds of its
-    /// [`ttl`](Self::ttl), less
-    /// the time that the store takes to answer, so choose less than that: with more, this
-    /// resolves though nothing is wrong. Where renewals end
-    /// ([`max_hold`](crate::LockRequest::max_hold), `renew(false)`), it resolves before the
-    /// last lease ends.
+    /// A renewed lease normally has at least two thirds of its [`ttl`](Self::ttl) left, minus the
+    /// time that the store takes to answer. So choose less than that, or this resolves although
+    /// nothing is wrong. If renewals end ([`max_hold`](crate::LockRequest::max_hold),
+    /// `renew(false)`), it resolves before the last lease ends.
     ///
     /// Needs a tokio runtime with timers.
     ///
@@ -162,15 +158,14 @@ impl LockGuard {
         self.section().lost_within(early).await;
     }
 
-    /// Gives the lock back and waits until the store has taken it. Dropped
-    /// halfway, the release goes on in the background.
+    /// Gives the lock back and waits until the store has taken it. If this future is dropped, the
+    /// release continues in the background.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the store says that the lock was no longer this
-    /// guard's: the work may have overlapped with another holder's.
-    /// [`LockError::Unavailable`] if the store did not answer: the release is
-    /// tried again in the background until the lease has run out.
+    /// [`LockError::Lost`] if the store says that the lock no longer belonged to this guard: the
+    /// work may have overlapped with another holder's. [`LockError::Unavailable`] if the store did
+    /// not answer: the release is retried in the background until the lease has run out.
     pub async fn release(mut self) -> Result<(), LockError> {
         drop(self.once.take());
         let section = Arc::clone(self.section());
@@ -187,10 +182,9 @@ impl LockGuard {
         }
     }
 
-    /// Gives the lock back as [`release`](Self::release) does, and says that the work is
-    /// done: until the time has passed that the request gave to
-    /// [`once`](crate::LockRequest::once), whoever asks for the key is told
-    /// [`LockError::Done`]. A guard that is dropped, or released, says nothing of the kind.
+    /// Gives the lock back as [`release`](Self::release) does, and reports the work as done: for
+    /// the time that the request gave to [`once`](crate::LockRequest::once), requests for the key
+    /// get [`LockError::Done`]. A guard that is dropped or released does not report this.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -208,8 +202,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// Those of `release`; then the work may be done once more. [`LockError::Config`] if
-    /// the request was not for `once`: the lock is given back all the same.
+    /// Those of `release`; then the work may be done once more. [`LockError::Config`] if the
+    /// request did not use `once`: the lock is given back nevertheless.
     pub async fn release_done(mut self) -> Result<(), LockError> {
         let Some(once) = self.once.take() else {
             self.release().await?;
@@ -236,9 +230,8 @@ impl fmt::Debug for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // Whether its work ended well, nobody knows; a body that it re-entered
-        // is none the worse for it. If it was the last, the lock goes back in
-        // the background and is not handed over.
+        // Nobody knows whether the work ended well. That does not make a body that it re-entered
+        // unclean. The last reference gives the lock back in the background, without a hand-over.
         drop(self.section.leave());
     }
 }

@@ -17,8 +17,8 @@ use crate::limits;
 
 /// A connection to a store, and the locks that are held through it.
 ///
-/// `dlock::init` installs one for the whole process. Connect others for a
-/// second store, or for tests that run side by side:
+/// `dlock::init` installs one for the whole process. Connect more for a second store, or for tests
+/// that run side by side:
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -33,24 +33,23 @@ use crate::limits;
 /// # }
 /// ```
 ///
-/// Clones are handles to the same manager. It ends with its last clone, guard
-/// and running body.
+/// Clones are handles to the same manager. The manager ends with its last clone, guard and running
+/// body.
 #[derive(Clone)]
 pub struct LockManager {
     inner: Arc<Inner>,
 }
 
 impl LockManager {
-    /// Connects to the store of `config` and checks that it answers and can do
-    /// what the configuration asks.
+    /// Connects to the store of `config`, and checks that it answers and supports what the
+    /// configuration requires.
     ///
     /// # Errors
     ///
-    /// [`LockError::Config`] names the setting that is wrong;
-    /// [`LockError::Unavailable`] if the store did not answer within the
-    /// request timeout, or at once if its servers refuse connections;
-    /// [`LockError::Unsupported`] outside a tokio runtime or in one without timers,
-    /// or if `config` asks for strict tokens and the store's are not.
+    /// [`LockError::Config`] names the setting that is wrong; [`LockError::Unavailable`] if the
+    /// store did not answer within the request timeout, or at once if its servers refuse
+    /// connections; [`LockError::Unsupported`] outside a tokio runtime or in one without timers, or
+    /// if `config` requires strict tokens and the store's are not.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         check_runtime(|| "connecting".to_owned())?;
         let (backend, settings) = config.into_parts()?;
@@ -66,24 +65,22 @@ impl LockManager {
         &self.inner
     }
 
-    /// Asks for a lock in this manager's store.
+    /// Requests a lock in this manager's store.
     #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
         LockRequest::new(Some(Arc::clone(&self.inner)), key.into())
     }
 
-    /// Makes this the manager of all annotated functions and `dlock::lock`
-    /// calls inside `future`, instead of the global one. A task that is
-    /// spawned inside takes it along with
+    /// Makes this the manager of all annotated functions and `dlock::lock` calls inside `future`,
+    /// instead of the global one. A task that is spawned inside keeps it with
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     pub fn scope<F: Future>(&self, future: F) -> InLockScope<F> {
         InLockScope::of_manager(future, Arc::clone(&self.inner))
     }
 
-    /// Forgets that the work of a key has been done, which
-    /// [`once`](crate::LockRequest::once) remembers, so that it is done again. Whether
-    /// there was something to forget: after an outage, a `false` may be the answer to the
-    /// second of two commands.
+    /// Forgets that the work of a key has been done, which [`once`](crate::LockRequest::once)
+    /// remembers, so that it is done again. Returns whether there was something to forget. After an
+    /// outage, `false` may be the answer to a repeated command.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -99,8 +96,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] from a store that
-    /// remembers nothing.
+    /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] from a store that cannot
+    /// remember.
     pub async fn forget(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
         let key = key.into();
         let name = self.single(&key, "forget")?;
@@ -115,8 +112,8 @@ impl LockManager {
         }
     }
 
-    /// What the store knows of a lock; `None` if nobody holds it, and its work is not
-    /// remembered as done.
+    /// What the store knows of a lock. `None` if nobody holds it and its work is not remembered as
+    /// done.
     ///
     /// # Errors
     ///
@@ -134,14 +131,14 @@ impl LockManager {
         }
     }
 
-    /// The locks of this manager's namespace that are held, or remembered as done, and
-    /// whose key begins with `prefix`; all of them for `""`. Meant for people and dashboards: its
-    /// cost grows with the number of locks in the store.
+    /// The locks of this manager's namespace whose key begins with `prefix`, or all of them for
+    /// `""`, that are held or remembered as done. For people and dashboards: its cost grows with
+    /// the number of locks in the store.
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if the store does not answer;
-    /// [`LockError::InvalidKey`] if no key can begin so.
+    /// [`LockError::Unavailable`] if the store does not answer; [`LockError::InvalidKey`] if no key
+    /// can begin like this.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         let full = self.prefix(prefix)?;
         match self.inner.leases.backend.list(&full).await {
@@ -150,11 +147,11 @@ impl LockManager {
         }
     }
 
-    /// The first locks that [`list`](Self::list) gives, by key, `most` of them, and how many
-    /// others there are: for who looks again and again. Redis and ZooKeeper are asked about
-    /// each lock by itself, and here only about these. What finds them grows with the store:
-    /// in Redis one `SCAN` for a thousand keys, in ZooKeeper one list, elsewhere the same
-    /// question as that of `list`.
+    /// The first `most` locks of [`list`](Self::list), by key, and the number of the others: for
+    /// callers that look repeatedly. Redis and ZooKeeper are asked about each lock separately, here
+    /// only about the returned ones. The cost of finding them still grows with the store: in Redis
+    /// one `SCAN` for a thousand keys, in ZooKeeper one list, elsewhere the same query as that of
+    /// `list`.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -199,9 +196,9 @@ impl LockManager {
         self.inner.store_failed(subject, error).await
     }
 
-    /// Asks the store, as a readiness probe may do every few seconds: whether it answers, and
-    /// lets this user look at locks. One round trip; nothing is taken or changed. In a
-    /// cluster of Redis, one node is asked.
+    /// Checks that the store answers and lets this user look at locks, as a readiness probe may do
+    /// every few seconds. One round trip; nothing is taken or changed. In a Redis cluster, one node
+    /// is asked.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -215,10 +212,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] within the request timeout, or what else
-    /// [`inspect`](Self::inspect) says.
+    /// [`LockError::Unavailable`] within the request timeout, or another error of
+    /// [`inspect`](Self::inspect).
     pub async fn ping(&self) -> Result<(), LockError> {
-        // Any key will do: the answer is not looked at.
+        // Any key will do: the answer is ignored.
         let key = namespaced(&self.inner.settings.namespace, &Arc::from("dlock-ping"));
         match self.inner.leases.backend.inspect(&key).await {
             Ok(_) => Ok(()),
@@ -226,9 +223,9 @@ impl LockManager {
         }
     }
 
-    /// Looks at the servers of the store, for whoever operates them: whether each takes a
-    /// connection, and what it says of its version and of settings that put locks at risk.
-    /// Nothing is taken or changed. What is not there, or says nothing, is left out.
+    /// Checks the servers of the store, for operators: whether each accepts a connection, its
+    /// version, and settings of it that put locks at risk. Nothing is taken or changed. A check
+    /// that does not apply, or that a server does not answer, is left out.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -246,25 +243,24 @@ impl LockManager {
         found
     }
 
-    /// What the store can promise. What its tokens are worth may change while it
-    /// runs, with the settings of its server.
+    /// What the store can promise. The guarantee for its tokens may change at run time, with the
+    /// settings of its server.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    /// Refuses locks from now on, to those who wait too, and waits until every
-    /// release under way has reached the store or its lease has run out; a call
-    /// that was dropped while it asked for a lock counts as one. Call it before
-    /// `main` returns: a guard that was dropped just before gives its lock back
-    /// in the background. A lock that `min_hold` keeps is left to the store to
-    /// expire at its time. Bodies that still run are not waited for, and may
-    /// re-enter what they hold.
+    /// Refuses locks from now on, including those that are being waited for, and waits until every
+    /// release in progress has reached the store or its lease has run out. A call that was dropped
+    /// while it asked for a lock counts as a release. Call this before `main` returns: a guard that
+    /// was dropped just before gives its lock back in the background. A lock that `min_hold` keeps
+    /// is left to the store, which expires it in time. Bodies that still run are not waited for,
+    /// and may re-enter what they hold.
     pub async fn shutdown(&self) {
         self.inner.leases.shutdown().await;
     }
 
-    /// The one lock of a key.
+    /// The only name of a key; an error if there are several.
     pub(super) fn single<'a>(
         &self,
         key: &'a LockKey,
@@ -283,7 +279,7 @@ impl LockManager {
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {
         let namespace = &*self.inner.settings.namespace;
         let bare = info.key.strip_prefix(namespace);
-        // A backend of somebody's own may show what it was not asked for.
+        // A user's own backend may show locks that it was not asked for.
         if let Some(bare) = bare.and_then(|bare| bare.strip_prefix(':'))
             && !namespace.is_empty()
         {

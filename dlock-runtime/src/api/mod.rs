@@ -1,5 +1,5 @@
-//! What a user touches: requests, guards, bodies under a lock, the manager and
-//! how it is set up. It stands above all other layers, and none of them knows it.
+//! The public interface: requests, guards, bodies under a lock, the manager and its configuration.
+//! It is the top layer; no other layer depends on it.
 
 #[cfg(any(feature = "axum", feature = "tower"))]
 mod answer;

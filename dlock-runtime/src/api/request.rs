@@ -1,4 +1,4 @@
-//! Asking for a lock without the attribute.
+//! Requests a lock without the attribute.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +16,8 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::{OnLost, Options, Patience, Shapes};
 
-/// Asks for a lock on a key, with the manager that surrounds the call: the one
-/// of [`LockManager::scope`](crate::LockManager::scope), else the global one of `dlock::init`.
+/// Requests a lock on a key, with the manager that surrounds the call: that of
+/// [`LockManager::scope`](crate::LockManager::scope), else the global one of `dlock::init`.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -40,9 +40,9 @@ pub fn lock(key: impl Into<LockKey>) -> LockRequest {
     LockRequest::new(None, key.into())
 }
 
-/// A lock that is being asked for: set how, then
-/// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
-/// [`acquire_within`](Self::acquire_within) or [`run`](LockRequest::<Always>::run).
+/// A request for a lock: set its options, then call [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire), [`acquire_within`](Self::acquire_within) or
+/// [`run`](LockRequest::<Always>::run).
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest<Runs = Always> {
@@ -53,7 +53,7 @@ pub struct LockRequest<Runs = Always> {
 }
 
 impl<Runs> fmt::Debug for LockRequest<Runs> {
-    /// The key, and what was set of the rest.
+    /// Shows the key, and the options that were set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options {
             ttl,
@@ -96,11 +96,11 @@ impl<Runs> fmt::Debug for LockRequest<Runs> {
     }
 }
 
-/// Of a [`LockRequest`]: a body runs whenever it has the lock.
+/// Type of a [`LockRequest`] whose body runs whenever it has the lock.
 #[derive(Clone, Copy, Debug)]
 pub enum Always {}
 
-/// Of a [`LockRequest`]: a body that returned `Ok` is remembered
+/// Type of a [`LockRequest`] whose body is remembered when it has returned `Ok`
 /// ([`once`](LockRequest::once)).
 #[derive(Clone, Copy, Debug)]
 pub enum Once {}
@@ -116,16 +116,16 @@ impl LockRequest {
         }
     }
 
-    /// Remembers for so long, by the store's clock, that the work has been done: when the
-    /// body given to [`run`](LockRequest::<Once>::run) has returned `Ok`, or by
-    /// [`LockGuard::release_done`]. Meanwhile, whoever asks for the key, or waits for it,
-    /// is told [`LockError::Done`]. Work that fails, panics, is dropped or dies gives the
-    /// lock back as ever, and whoever is next tries again.
+    /// Remembers for this time, by the store's clock, that the work has been done: when the body
+    /// given to [`run`](LockRequest::<Once>::run) has returned `Ok`, or by
+    /// [`LockGuard::release_done`]. Meanwhile, all who request the key or wait for it get
+    /// [`LockError::Done`]. If the work fails, panics, is dropped or its process dies, the lock
+    /// goes back as usual, and the next one tries again.
     ///
-    /// For one key, held alone: several keys, [`read`](Self::read) and
-    /// [`permits`](Self::permits) are a [`LockError::Config`], as is a time of zero. A store
-    /// that cannot remember is a [`LockError::Unsupported`].
-    /// [`LockManager::forget`](crate::LockManager::forget) has it done again.
+    /// For one key and an exclusive lock: several keys, [`read`](Self::read) and
+    /// [`permits`](Self::permits) are a [`LockError::Config`], as is a time of zero. A store that
+    /// cannot remember is a [`LockError::Unsupported`].
+    /// [`LockManager::forget`](crate::LockManager::forget) lets the work be done again.
     ///
     /// The request has another type from here on, whose `run` takes a future of a `Result`.
     ///
@@ -155,67 +155,62 @@ impl LockRequest {
         }
     }
 
-    /// Runs a future under the lock as the attribute does: takes the lock,
-    /// polls `body`, drops it, gives the lock back. Inside, calls that ask for
-    /// the same key re-enter.
+    /// Runs a future under the lock as the attribute does: takes the lock, polls `body`, drops it,
+    /// gives the lock back. Requests inside `body` for the same key re-enter.
     ///
-    /// The result is the body's own output, or why it did not run or did not
-    /// go on. Dropping the future drops the body, then releases in the
-    /// background.
+    /// The result is the body's own output, or the reason why it did not run or was stopped.
+    /// Dropping the future drops the body, then releases in the background.
     pub fn run<F: Future>(self, body: F) -> Run<F> {
         Run::new(self.manager, self.key, self.options, body)
     }
 }
 
 impl LockRequest<Once> {
-    /// As [`run`](LockRequest::<Always>::run), for a future that returns a `Result`: `Ok`
-    /// is remembered. A mark that the store did not take is tried again in the background
-    /// until the lease has ended, and then told in a warning; the output is the body's.
+    /// Like [`run`](LockRequest::<Always>::run), for a future that returns a `Result`: `Ok` is
+    /// remembered. If the store did not take the mark, this is retried in the background until the
+    /// lease has ended, and then reported in a warning. The output is the body's in any case.
     pub fn run<T, E, F: Future<Output = Result<T, E>>>(self, body: F) -> Run<F> {
         Run::new(self.manager, self.key, self.options, body).done_if(Result::is_ok)
     }
 }
 
 impl<Runs> LockRequest<Runs> {
-    /// Names this lock in spans, metrics and warnings, as the attribute's `key`
-    /// does where there is one. `"unnamed"` by default.
+    /// Names this lock in spans, metrics and warnings, as the attribute's `key` does. `"unnamed"`
+    /// by default.
     ///
-    /// A metric is kept for each name, so let there be few: write where the
-    /// parts of the key go in `<…>`, as in `"account:<id>"`, and not the key.
+    /// A metric is kept for each name, so use only a few: write `<…>` for the variable parts of the
+    /// key, as in `"account:<id>"`, rather than the key itself.
     ///
-    /// To [lock-order detection](crate::Config::detect_lock_order) all keys of
-    /// a template with `<…>` are one lock, whatever the words inside, and a key
-    /// under a name without `<…>` stands for itself; `<<` is a literal `<`. Of
-    /// several keys, each has its own template if they are written as the
-    /// attribute would: `"account:<from>, audit"`, in the order of the keys.
+    /// For [lock-order detection](crate::Config::detect_lock_order) all keys of a template with
+    /// `<…>` are one lock, whatever the words inside. A key under a name without `<…>` is compared
+    /// by itself. `<<` is a literal `<`. Several keys have a template each if these are written as
+    /// for the attribute: `"account:<from>, audit"`, in the order of the keys.
     pub fn template(mut self, template: &'static str) -> Self {
         self.options.template = template;
         self.options.shapes = Shapes::OfTemplate;
         self
     }
 
-    /// How long the lease lasts unless it is renewed, and thus how soon others
-    /// get the lock when this process dies. At least
-    /// [`MIN_TTL`](crate::backend::MIN_TTL), and ten years at most.
+    /// How long the lease lasts unless it is renewed, and so how soon others get the lock when this
+    /// process dies. At least [`MIN_TTL`](crate::backend::MIN_TTL), and ten years at most.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// Shares the lock with other readers, and with permits.
+    /// Shares the lock with other readers, and with holders of permits.
     pub fn read(mut self) -> Self {
         self.options.mode = Mode::Read;
         self
     }
 
-    /// Shares the lock with as many bodies of the key as there are permits, over all
-    /// processes: at most `most` at once, each with a lease of its own. Readers count as
-    /// one each and have no ceiling themselves; a writer is alone. All of them wait in
-    /// one queue. Callers who name different numbers each go by their own.
+    /// Shares the lock among at most `most` bodies at once, over all processes, each with a lease
+    /// of its own. Each reader counts as one, but has no limit itself; a writer is alone. All of
+    /// them wait in one queue. If callers give different numbers, each one's own number applies to
+    /// it.
     ///
-    /// 0 is a [`LockError::Config`], as are two or more with
-    /// [`fenced`](Self::fenced); a store that does not know permits is a
-    /// [`LockError::Unsupported`].
+    /// 0 is a [`LockError::Config`], as are two or more with [`fenced`](Self::fenced); a store
+    /// without permits is a [`LockError::Unsupported`].
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -233,29 +228,27 @@ impl<Runs> LockRequest<Runs> {
         self
     }
 
-    /// `false` asks for a fixed lease: the work must end within the ttl.
+    /// `false` requests a fixed lease: the work must end within the ttl.
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self
     }
 
-    /// Stops renewing this long after the grant: work that hangs cannot hold
-    /// the lock for ever. The last lease still lasts its ttl, so the lock is
-    /// held for the limit and a ttl at most. An error with
-    /// [`renew(false)`](Self::renew), and below [`min_hold`](Self::min_hold).
+    /// Stops renewing this long after the grant, so that work that hangs cannot hold the lock for
+    /// ever. The last lease still lasts its ttl, so the lock is held for at most this limit plus a
+    /// ttl. An error with [`renew(false)`](Self::renew), and below [`min_hold`](Self::min_hold).
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
     }
 
-    /// Gives the lock back no sooner than this after the grant, however early
-    /// the work ends.
+    /// Gives the lock back no sooner than this after the grant, even if the work ends earlier.
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = Some(least);
         self
     }
 
-    /// What becomes of a body given to [`run`](Self::run) when the lease is lost.
+    /// What happens to a body given to [`run`](Self::run) when the lease is lost.
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
         self
@@ -273,17 +266,17 @@ impl<Runs> LockRequest<Runs> {
         self
     }
 
-    /// Waits for the lock, as long as [`patience`](Self::patience) or else the
-    /// manager's configuration allows.
+    /// Waits for the lock, as long as [`patience`](Self::patience) allows, or else the manager's
+    /// configuration.
     ///
-    /// Inside a body that holds the key this re-enters: the guard then keeps
-    /// the lock from being released until it is dropped. The guard itself
-    /// opens no scope; code that is to re-enter belongs in [`run`](Self::run).
+    /// Inside a body that holds the key this re-enters: the guard then keeps the lock from being
+    /// released until the guard is dropped. The guard itself opens no scope; code that should
+    /// re-enter belongs in [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Every [`LockError`] but `Lost`. Dropping the future leaves the queue,
-    /// and gives back a grant that crosses with the drop.
+    /// Every [`LockError`] except `Lost`. Dropping the future leaves the queue, and gives back a
+    /// grant that arrives meanwhile.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         self.guard().await
     }
@@ -292,19 +285,17 @@ impl<Runs> LockRequest<Runs> {
     ///
     /// # Errors
     ///
-    /// [`LockError::Busy`] if somebody holds it; else as
-    /// [`acquire`](Self::acquire).
+    /// [`LockError::Busy`] if somebody holds it; otherwise as [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<LockGuard, LockError> {
         self.patience(Patience::Try).guard().await
     }
 
-    /// Waits for the lock for at most `limit`, an outage of the store included.
-    /// Ten years at most; [`acquire`](Self::acquire) waits without a limit.
+    /// Waits for the lock for at most `limit`, including an outage of the store. Ten years at most;
+    /// [`acquire`](Self::acquire) waits without a limit.
     ///
     /// # Errors
     ///
-    /// [`LockError::Timeout`] when the limit has passed; else as
-    /// [`acquire`](Self::acquire).
+    /// [`LockError::Timeout`] when the limit has passed; otherwise as [`acquire`](Self::acquire).
     pub async fn acquire_within(self, limit: Duration) -> Result<LockGuard, LockError> {
         self.patience(Patience::Within(limit)).guard().await
     }

@@ -1,4 +1,4 @@
-//! Running a body under a lock: what the attribute and `LockRequest::run` do.
+//! Runs a body under a lock, for the attribute and for `LockRequest::run`.
 
 use std::fmt;
 use std::future::Future;
@@ -24,16 +24,15 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pin_project! {
     /// A body that runs under a lock: takes it, runs, and gives it back.
     ///
-    /// The future is little larger than the body: what waits for the store is
-    /// boxed. Dropped at any await, it drops the body first and then gives the
-    /// lock back in the background.
+    /// The future is only a little larger than the body: what waits for the store is boxed. Dropped
+    /// at any await, it drops the body first and then gives the lock back in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
-        // Declared before the state: dropped before the lock goes back.
+        // Declared before `state`, so that it is dropped before the lock goes back.
         #[pin]
         body: Option<F>,
         output: Option<F::Output>,
-        // Of one that is to run once.
+        // Present for a body that has to run once.
         is_done: Option<fn(&F::Output) -> bool>,
         state: State,
     }
@@ -41,7 +40,7 @@ pin_project! {
     impl<F: Future> PinnedDrop for Run<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            // A cancelled body's destructors still run inside the lock.
+            // The destructors of a cancelled body still run inside the lock.
             if let State::Running(running) = this.state {
                 running.enter(|| this.body.set(None));
             }
@@ -58,14 +57,14 @@ enum State {
 }
 
 struct Running {
-    /// In front of the section: dropped with it, the body has not ended well, and that is
-    /// said before the lock goes back.
+    /// Declared before `section`: if it is dropped, the body counts as not done before the lock
+    /// goes back.
     once: Option<Box<OnceBody>>,
     section: SectionRef,
     scope: Scope,
     on_lost: OnLost,
     span: Span,
-    /// Wakes this task when a lock is lost. Made at the first wait.
+    /// Wakes this task when a lock is lost. Created at the first wait.
     lost: Option<Boxed<LossReason>>,
 }
 
@@ -84,7 +83,7 @@ impl<F: Future> Run<F> {
         }
     }
 
-    /// What says of an output whether it is that of a body that has done its work.
+    /// Sets how to tell from an output whether the body has done its work.
     pub(crate) fn done_if(mut self, is_done: fn(&F::Output) -> bool) -> Self {
         self.is_done = Some(is_done);
         self
@@ -162,11 +161,11 @@ impl State {
     }
 }
 
-/// A release that fails is not the body's failure: it is tried again in the
-/// background, and its result never replaces the body's.
+/// A release that fails is not the body's failure: it is retried in the background, and its result
+/// never replaces the body's.
 fn give_back(teardown: Teardown) -> Boxed<()> {
     Box::pin(async move {
-        // What went wrong is told, and tried again, by the lease.
+        // The lease reports the failure and retries.
         drop(teardown.finish().await);
     })
 }
@@ -207,14 +206,14 @@ impl Running {
         self.section.get()
     }
 
-    /// The body has ended. Of one that re-entered, that counts when the outer has ended.
+    /// The body has ended. The mark of a body that re-entered is set when the outer one has ended.
     fn ended(&mut self, done: bool) {
         if let Some(once) = self.once.take() {
             once.end(done);
         }
     }
 
-    /// Why the body must not go on, if it must not.
+    /// The reason why the body must stop, if it must.
     fn cancelled(&self) -> Option<LockError> {
         match self.on_lost {
             OnLost::Continue => None,
@@ -225,7 +224,7 @@ impl Running {
         }
     }
 
-    /// Ready when a lock is lost and the body has to go.
+    /// Ready when a lock is lost and the body has to stop.
     fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.on_lost == OnLost::Continue {
             return Poll::Pending;

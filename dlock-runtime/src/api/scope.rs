@@ -1,4 +1,4 @@
-//! What a body sees of the locks around it, and what carries them elsewhere.
+//! What a body sees of the locks around it, and how they are carried to other tasks.
 
 use std::fmt;
 use std::future::Future;
@@ -17,10 +17,10 @@ use crate::error::LossReason;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
-/// The innermost lock that the calling code is inside of, if any.
+/// The innermost lock around the calling code, if any.
 ///
-/// Inside a body under `on_lost = "continue"` this is how the loss shows; the
-/// token is what guarded writes are sent along with.
+/// Inside a body with `on_lost = "continue"`, this shows the loss of the lock. Send its token along
+/// with guarded writes.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -42,7 +42,7 @@ pub fn current() -> Option<Held> {
     })
 }
 
-/// A lock that the calling code is inside of; see [`current`].
+/// A lock around the calling code; see [`current`].
 #[derive(Clone)]
 pub struct Held {
     section: Arc<Section>,
@@ -55,13 +55,13 @@ impl Held {
         self.section.key()
     }
 
-    /// The fencing token; with several keys, that of the first as written.
+    /// The fencing token; with several keys, the token of the first as written.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.section.token()
     }
 
-    /// The tokens of all keys in the order written, duplicates folded.
+    /// The tokens of all keys in the order written, without duplicates.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
         self.section.tokens()
@@ -73,13 +73,12 @@ impl Held {
         self.section.is_held()
     }
 
-    /// The ttl of the lease as it was granted; of several keys, the shortest. Each renewal
-    /// makes the lease last this long again. It stays what it was when the lock is lost.
+    /// The ttl of the lease as granted; with several keys, the shortest. Each renewal makes the
+    /// lease last this long again. The value does not change when the lock is lost.
     ///
-    /// It may be less than what was asked for: ZooKeeper caps the timeout of a session, and
-    /// with it what a lease can be, and a body that re-enters has the lease that it is
-    /// inside of. What depends on the ttl, such as the warning of
-    /// [`lost_within`](Self::lost_within), goes by this one.
+    /// It may be less than requested: ZooKeeper caps the timeout of a session, and so the ttl of a
+    /// lease. A body that re-enters has the lease of the body around it. Whatever depends on the
+    /// ttl, such as the warning of [`lost_within`](Self::lost_within), uses this value.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -96,13 +95,13 @@ impl Held {
         self.section.ttl()
     }
 
-    /// Until when the lock is held for certain, by the local monotonic clock; of several
-    /// keys, until the first lease ends. Each renewal moves it on. `None` once the lock is
-    /// lost or released.
+    /// The time until which the lock is surely held, by the local monotonic clock; with several
+    /// keys, the end of the first lease. Each renewal extends it. `None` once the lock is lost or
+    /// released.
     ///
-    /// By then, what cannot ask [`is_held`](Self::is_held) any more has to have stopped: a
-    /// child process, a device, a thread that blocks. The store may say that the lock is
-    /// gone before: [`lost`](Self::lost) tells.
+    /// Anything that cannot ask [`is_held`](Self::is_held) has to stop by then: a child process, a
+    /// device, a thread that blocks. The store may report the lock as gone earlier;
+    /// [`lost`](Self::lost) resolves then.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -119,7 +118,7 @@ impl Held {
         self.section.deadline()
     }
 
-    /// Resolves when the lease is lost, at once if it has been, and says how; never if the
+    /// Resolves with the reason when the lease is lost, at once if it is lost already; never if the
     /// lock is released first. Cancel-safe.
     ///
     /// ```
@@ -137,17 +136,15 @@ impl Held {
         self.section.lost().await
     }
 
-    /// Resolves `early` before the lock would be lost, when no renewal has been confirmed
-    /// until then: time to end in good order what must not outlive the lock. At once if
-    /// there is less time left or the lock is lost, and never if it is released first.
-    /// A renewal may still be confirmed afterwards. Cancel-safe.
+    /// Resolves `early` before the lock would be lost if no renewal is confirmed until then: time
+    /// to stop cleanly what must not outlive the lock. Resolves at once if less time is left or the
+    /// lock is lost, and never if the lock is released first. A renewal may still be confirmed
+    /// afterwards. Cancel-safe.
     ///
-    /// A lease that is renewed is never nearer to its end than two thirds of its
-    /// [`ttl`](Self::ttl), less
-    /// the time that the store takes to answer, so choose less than that: with more, this
-    /// resolves though nothing is wrong. Where renewals end
-    /// ([`max_hold`](crate::LockRequest::max_hold), `renew(false)`), it resolves before the
-    /// last lease ends.
+    /// A renewed lease normally has at least two thirds of its [`ttl`](Self::ttl) left, minus the
+    /// time that the store takes to answer. So choose less than that, or this resolves although
+    /// nothing is wrong. If renewals end ([`max_hold`](crate::LockRequest::max_hold),
+    /// `renew(false)`), it resolves before the last lease ends.
     ///
     /// Needs a tokio runtime with timers.
     ///
@@ -180,15 +177,13 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Lets a future that is spawned re-enter what its parent holds.
+/// Lets a spawned future re-enter the locks of its parent.
 pub trait LockScopeExt: Future + Sized {
-    /// Keeps the calling code's locks and manager around this future, wherever
-    /// it is polled.
+    /// Keeps the calling code's locks and manager around this future, wherever it is polled.
     ///
-    /// A spawned task queues for a lock like anyone. With this it re-enters,
-    /// as long as the lock is held; once its parent has released, it queues
-    /// again. A body that has re-entered keeps the lock from being released
-    /// until it ends.
+    /// A spawned task queues for a lock like any other. With this it re-enters, as long as the lock
+    /// is held; once its parent has released the lock, it queues again. A body that has re-entered
+    /// keeps the lock from being released until it ends.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -231,11 +226,11 @@ pin_project! {
     }
 }
 
-/// What is put around a future.
+/// What to put around a future.
 enum Around {
     Scope(Scope),
-    /// Of the surrounding scope, only the manager is replaced. What it holds is that
-    /// of the code that polls: a future that is spawned leaves it behind.
+    /// Replaces only the manager of the surrounding scope. The held locks are those of the code
+    /// that polls, so a future that is spawned leaves them behind.
     Manager(Arc<Inner>),
 }
 
@@ -249,7 +244,7 @@ impl Around {
 }
 
 impl<F> fmt::Debug for InLockScope<F> {
-    /// The manager that calls inside use, or the keys that they re-enter.
+    /// Shows the manager that calls inside use, or the keys that they re-enter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("InLockScope");
         match &self.around {
@@ -276,7 +271,7 @@ impl<F> InLockScope<F> {
 impl<F: Future> Future for InLockScope<F> {
     type Output = F::Output;
 
-    /// The future is dropped in the scope too, when it has ended.
+    /// Also drops the future inside the scope once it has ended.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         this.around.scope().enter(|| {

@@ -1,4 +1,4 @@
-//! So many requests of a key at once, over all copies of a service.
+//! Limits the concurrent requests of a key, over all copies of a service.
 
 use std::fmt;
 use std::future::Future;
@@ -22,11 +22,11 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::{Options, Patience, Shapes};
 
-/// Lets so many requests of a key run at once, over all copies of the service, by
-/// [permits](crate::LockRequest::permits). The others are turned away, or wait first.
+/// Limits how many requests of a key run at once, over all copies of the service, with
+/// [permits](crate::LockRequest::permits). The others are turned away at once, or after a wait.
 ///
-/// The key is made from the request; `None` is not limited. A permit is held until the
-/// service has its response: what is streamed after that is not counted.
+/// The key is made from the request; `None` means no limit. A permit is held until the service has
+/// its response: what is streamed after that does not count.
 ///
 /// | what | status | `Retry-After`, in seconds | body |
 /// |---|---|---|---|
@@ -38,8 +38,8 @@ use crate::options::{Options, Patience, Shapes};
 /// | the lease was lost: the request is dropped at its next await | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
 /// | all others: mistakes in the program or its settings | 500 | none | `{"error":"lock_failed"}` |
 ///
-/// The client is told no more than that; the whole error is an extension of the response.
-/// A request that its client gives up leaves the queue, or gives its permit back.
+/// The client is told no more than that; the whole error is an extension of the response. If its
+/// client gives up a request, the request leaves the queue, or gives its permit back.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -49,7 +49,7 @@ use crate::options::{Options, Patience, Shapes};
 /// use dlock::tower::LimitLayer;
 /// use http::{Request, StatusCode};
 ///
-/// /// Ten calls at once for each tenant; who is not known is not limited here.
+/// /// Ten calls at once for each tenant. Requests without a tenant are not limited here.
 /// let layer = LimitLayer::new(10, |request: &Request<String>| {
 ///     let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
 ///     Some(format!("api:{tenant}"))
@@ -81,10 +81,10 @@ struct Settings<K> {
 }
 
 impl<K> LimitLayer<K> {
-    /// `most` requests at once of each key that `key` makes. Without a
-    /// [`timeout`](Self::timeout), nobody waits. It needs `most` to be at least 1, and 1
-    /// where the manager is [`fenced`](crate::Config::fenced), or each request is answered
-    /// with 500.
+    /// Allows `most` requests at once for each key that `key` makes. Without a
+    /// [`timeout`](Self::timeout), no request waits. `most` must be at least 1, and exactly 1 if
+    /// the manager is [`fenced`](crate::Config::fenced); otherwise each request is answered with
+    /// 500.
     #[track_caller]
     pub fn new(most: u32, key: K) -> Self {
         let options = Options {
@@ -101,31 +101,31 @@ impl<K> LimitLayer<K> {
         Self { settings }
     }
 
-    /// How long a request waits for a permit, an outage of the store included, before it
-    /// is turned away.
+    /// How long a request waits for a permit, including an outage of the store, before it is turned
+    /// away.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.settings.options.patience = Patience::Within(limit);
         self
     }
 
-    /// How soon the permits of a copy that dies come free: it renews them while it lives.
+    /// How soon the permits of a copy that dies become free. A copy that lives renews them.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.options.ttl = Some(ttl);
         self
     }
 
-    /// What who is turned away is answered: 429 by default, which says that the client
-    /// asks too much. 503 says that the service has too much to do.
+    /// The status for a request that is turned away: 429 by default, which says that the client
+    /// sends too much. 503 says that the service has too much to do.
     #[must_use]
     pub fn status(mut self, status: StatusCode) -> Self {
         self.settings.status = status;
         self
     }
 
-    /// As [`LockRequest::template`](crate::LockRequest::template): its name in spans,
-    /// metrics and warnings.
+    /// The name of the lock in spans, metrics and warnings, as
+    /// [`LockRequest::template`](crate::LockRequest::template).
     #[must_use]
     pub fn template(mut self, template: &'static str) -> Self {
         self.settings.options.template = template;
@@ -133,8 +133,8 @@ impl<K> LimitLayer<K> {
         self
     }
 
-    /// The manager whose store has the permits. By default it is that of the calling
-    /// code, as for annotated functions.
+    /// The manager whose store has the permits. By default that of the calling code, as for
+    /// annotated functions.
     #[must_use]
     pub fn manager(mut self, manager: &LockManager) -> Self {
         self.settings.manager = Some(Arc::clone(manager.inner()));
@@ -169,7 +169,7 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // The one that is ready is this one, and not its clone.
+        // Keep the service that was polled as ready, and leave its clone in its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let Settings {

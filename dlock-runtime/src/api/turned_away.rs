@@ -1,4 +1,4 @@
-//! What is logged of requests that were refused, in few lines.
+//! Limits the log lines about refused requests.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tokio::time::Instant;
 
 use crate::sync::Mutex;
 
-/// In an outage every request is refused for the same reason: one line in so long.
+/// The least time between two lines: in an outage every request is refused for the same reason.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Lets one line through in a while, and counts what it stands for.
+/// Lets a line through once in a while, and counts those left out.
 pub(super) struct Limited(Mutex<Option<Line>>);
 
 struct Line {
     at: Instant,
-    /// How many have come since, and were not told.
+    /// Number of lines left out since then.
     untold: u64,
 }
 
@@ -23,7 +23,7 @@ impl Limited {
         Self(Mutex::new(None))
     }
 
-    /// Whether one more is to be told; and then, how many were not since the last.
+    /// Whether to log this one, and then how many were left out since the last.
     pub(super) fn one_more(&self) -> Option<u64> {
         let now = Instant::now();
         let mut last = self.0.lock();

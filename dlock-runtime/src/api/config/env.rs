@@ -27,11 +27,11 @@ const KNOWN: [&str; 7] = [
     DETECT_LOCK_ORDER,
 ];
 
-/// How many letters a name may be from a known one to be taken for it.
+/// How many typing errors a name may have to be taken for a known one.
 const TYPING_ERRORS: usize = 2;
 
-/// Reads the variables of a process, or those that stand in for them. A URL that is given
-/// stands in for that in the environment.
+/// Reads the variables of a process, or a replacement for them. A given `url` replaces the one in
+/// the environment.
 pub(super) fn read(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     url: Option<&str>,
@@ -72,17 +72,17 @@ pub(super) fn read(
     Ok(config)
 }
 
-/// The variables that are dlock's. An empty one counts as not set.
+/// The variables that belong to dlock. An empty one counts as not set.
 struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// Refuses a name with a typing error: its value would silently not apply.
-    /// Other names that begin like ours are left alone. Kubernetes sets some for
-    /// a service that is called `dlock`: `DLOCK_PORT`, `DLOCK_SERVICE_HOST`, ….
+    /// Refuses a name with a typing error, since its value would silently have no effect. Ignores
+    /// other names that begin like ours. Kubernetes sets some for a service called `dlock`:
+    /// `DLOCK_PORT`, `DLOCK_SERVICE_HOST`, ….
     fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, LockError> {
         let mut found = Vec::new();
         for (name, value) in variables {
-            // What begins otherwise is somebody else's: `LOCK_TTL`, `CLOCK_URL`.
+            // Names with another beginning belong to others: `LOCK_TTL`, `CLOCK_URL`.
             let Some(name) = name.to_str().filter(|name| name.starts_with("DL")) else {
                 continue;
             };
@@ -141,8 +141,8 @@ impl Environment {
     }
 }
 
-/// The reason why a value is refused, without the value where that is long, or could be
-/// a URL in the wrong variable, which may hold a password.
+/// The reason why a value is refused, without the value if that is long or may be a URL in the
+/// wrong variable, which may contain a password.
 fn without_secret(value: &str, reason: String) -> String {
     const LONGEST: usize = 32;
     match value.len() > LONGEST || value.contains(['@', '/']) {
@@ -151,7 +151,7 @@ fn without_secret(value: &str, reason: String) -> String {
     }
 }
 
-/// The known name that this one is nearest to, if it is near to any.
+/// The closest known name, if one is close enough.
 fn meant(name: &str) -> Option<&'static str> {
     let near = KNOWN.into_iter().filter_map(|known| {
         let distance = distance(name.as_bytes(), known.as_bytes());
@@ -161,11 +161,11 @@ fn meant(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// How many letters were left out, added, mistaken, or exchanged with the next:
-/// the optimal string alignment distance.
+/// How many letters were left out, added, mistaken, or exchanged with the next: the optimal string
+/// alignment distance.
 fn distance(left: &[u8], right: &[u8]) -> usize {
-    // Those of the letters so far and of one and two letters before, by how many
-    // letters of `right` are looked at.
+    // The rows of the distance table for the letters of `left` up to the last and the one before
+    // it, indexed by the number of letters of `right`.
     let mut before_last = Vec::new();
     let mut last: Vec<usize> = (0..=right.len()).collect();
     for (i, &a) in left.iter().enumerate() {
@@ -256,7 +256,7 @@ mod tests {
         assert!(error.contains(name) && error.contains("\"yes\""), "{error}");
     }
 
-    /// Two variables were exchanged, or much was put into one.
+    /// Two variables were exchanged, or one has a very long value.
     #[test]
     fn a_value_that_may_be_a_secret_or_is_long_is_not_shown() {
         let url = "redis://:hunter2@cache";
@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn other_names_are_left_alone() {
         let mut variables = vec![("DLOCK_URL", "memory:")];
-        // Of Kubernetes, for a service `dlock`; of other programs; three letters
-        // away; and one that is empty.
+        // Names from Kubernetes for a service `dlock`, names of other programs, names that are
+        // three letters off, and an empty variable.
         variables.extend([
             ("DLOCK_PORT", "tcp://10.0.0.11:6379"),
             ("DLOCK_PORT_6379_TCP", "tcp://10.0.0.11:6379"),

@@ -1,4 +1,4 @@
-//! Which store, and what applies to every lock in it.
+//! Which store to use, and the defaults for its locks.
 
 mod env;
 mod url;
@@ -18,7 +18,7 @@ use crate::options::Patience;
 
 use self::url::{MemoryUrl, Source};
 
-/// The lease of a lock whose ttl is not given.
+/// The ttl of a lock that does not set its own.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// How often in a row a lease is handed over inside the process.
 const DEFAULT_HANDOFF: u32 = 32;
@@ -46,7 +46,7 @@ pub struct Config {
     settings: Settings,
 }
 
-/// A backend that was given, which serves one manager.
+/// A backend that was passed in. It serves only one manager.
 struct Given {
     backend: Arc<dyn Backend>,
     taken: AtomicBool,
@@ -113,23 +113,22 @@ impl Config {
         url::parse(setting, url).map(Self::with_store)
     }
 
-    /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
-    /// `DLOCK_LABEL`, `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
-    /// `1m30s`) and `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`) where they are
-    /// set.
+    /// The store in `DLOCK_URL`, and the settings in `DLOCK_NAMESPACE`, `DLOCK_TTL`, `DLOCK_LABEL`,
+    /// `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or `1m30s`) and
+    /// `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`), if they are set.
     ///
     /// # Errors
     ///
-    /// [`LockError::Config`] names the variable that is wrong. A missing
-    /// `DLOCK_URL` is an error too: a service whose URL got lost must not fall
-    /// back to locks that hold nobody off. So is a variable that is one of these
-    /// but for one or two letters: it would not apply. Others are left alone.
+    /// [`LockError::Config`] names the variable that is wrong. A missing `DLOCK_URL` is an error
+    /// too: a service that lost its URL must not fall back to locks that exclude nobody. So is a
+    /// variable whose name differs from one of these by one or two letters, since it would have no
+    /// effect. Others are ignored.
     pub fn from_env() -> Result<Self, LockError> {
         env::read(std::env::vars_os(), None)
     }
 
-    /// The store at this URL, and everything else as [`from_env`](Self::from_env) reads it:
-    /// for a program whose user may name another store than `DLOCK_URL` does.
+    /// The store at this URL, with everything else as [`from_env`](Self::from_env) reads it: for a
+    /// program whose user may choose another store than `DLOCK_URL`.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -139,14 +138,14 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Those of [`from_url`](Self::from_url), and of `from_env` but for `DLOCK_URL`, which is
-    /// not read.
+    /// Those of [`from_url`](Self::from_url), and those of `from_env` except for `DLOCK_URL`, which
+    /// is not read.
     pub fn from_env_at(url: &str) -> Result<Self, LockError> {
         env::read(std::env::vars_os(), Some(url))
     }
 
-    /// A store of your own, or one that is set up in code. It serves one
-    /// manager: clones of this `Config` cannot be connected a second time.
+    /// A store of your own, or one that is configured in code. It serves one manager: clones of
+    /// this `Config` cannot be connected a second time.
     pub fn with_backend(backend: impl Backend) -> Self {
         let given = Given {
             backend: Arc::new(backend),
@@ -155,28 +154,26 @@ impl Config {
         Self::with_store(Arc::new(given))
     }
 
-    /// Prefixes every key, so that services share a store without sharing
-    /// locks. None by default.
+    /// Prefixes every key, so that services can share a store without sharing locks. No prefix by
+    /// default.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         self.settings.namespace = namespace.into();
         self
     }
 
-    /// The lease of locks that do not say their own. 30 seconds by default; from
-    /// [`MIN_TTL`](crate::backend::MIN_TTL) to ten years, as far as the store
-    /// keeps it.
+    /// The ttl of locks that do not set their own. 30 seconds by default; from
+    /// [`MIN_TTL`](crate::backend::MIN_TTL) to ten years, or as long as the store can keep a lock.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
     }
 
-    /// What this service is called where somebody looks at the locks that it holds, beside
-    /// its host and process id: in the store, in
-    /// [`inspect`](crate::LockManager::inspect), in the tool `dlock`, and in the server's
-    /// list of connections. By default, the name of the program. 63 letters, digits, `.`,
-    /// `_` and `-` at most.
+    /// The name of this service, shown to those who look at its locks, beside its host and process
+    /// id: in the store, in [`inspect`](crate::LockManager::inspect), in the tool `dlock`, and in
+    /// the server's list of connections. By default, the name of the program. At most 63 letters,
+    /// digits, `.`, `_` and `-`.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -189,7 +186,7 @@ impl Config {
         self
     }
 
-    /// How long to wait for locks that do not say. For ever by default; ten
+    /// How long to wait for locks that do not set a limit themselves. For ever by default; ten
     /// years at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -197,53 +194,49 @@ impl Config {
         self
     }
 
-    /// How many times in a row a lease goes from task to task inside this
-    /// process before the store decides again. 32 by default, at most 63; `0`
-    /// keeps strictly to the store's order.
+    /// How many times in a row a lease passes from task to task inside this process before the
+    /// store decides again. 32 by default, at most 63; `0` keeps strictly to the store's order.
     #[must_use]
     pub fn handoff(mut self, times: u32) -> Self {
         self.settings.handoff = times;
         self
     }
 
-    /// How long the store may take to answer before it counts as unavailable.
-    /// 5 seconds by default; from a millisecond to 24 hours. A backend given to
-    /// [`with_backend`](Self::with_backend) has its own.
+    /// How long the store may take to answer before it counts as unavailable. 5 seconds by default;
+    /// from a millisecond to 24 hours. A backend passed to [`with_backend`](Self::with_backend)
+    /// uses its own setting.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// Refuses to connect to a store whose fencing tokens are not strict, and
-    /// every lock as soon as they are not any more.
+    /// Refuses to connect to a store whose fencing tokens are not strict, and refuses every lock
+    /// once they stop being strict.
     #[must_use]
     pub fn fenced(mut self, fenced: bool) -> Self {
         self.settings.fenced = fenced;
         self
     }
 
-    /// Warns when locks are taken in orders that can end in a deadlock, before
-    /// one does. On by default in debug builds; off, it costs nothing.
+    /// Warns when locks are taken in orders that can end in a deadlock, before one does. On by
+    /// default in debug builds. When off, it costs nothing.
     ///
-    /// While it is on, the manager remembers which lock was waited for while
-    /// which was held. An order that closes a circle (`a` then `b` here, `b`
-    /// then `a` there, or over more locks) is told once, in a `tracing` warning
-    /// of target `dlock::order` with all the places in the code and a way out;
-    /// the call itself goes on. Whether two tasks ever met in the circle makes
-    /// no difference: a test that runs each path once shows the mistake.
+    /// While it is on, the manager records which lock was waited for while which other lock was
+    /// held. When these orders form a cycle (`a` then `b` here, `b` then `a` there, or over more
+    /// locks), it logs one `tracing` warning with target `dlock::order`, with all the places in the
+    /// code and a way out. The call itself proceeds. The tasks need not actually meet: a test that
+    /// runs each path once shows the mistake.
     ///
-    /// Locks are compared by template: all keys of `"account:<id>"` are one
-    /// lock, under whatever names the values go, and taking two of them one
-    /// under the other is a mistake if both orders of the keys occur. A key
-    /// without a template ([`LockRequest::template`](crate::LockRequest::template))
-    /// stands for itself. A request that does not wait (`try`) counts for what
-    /// it holds only.
+    /// Locks are compared by template: all keys of `"account:<id>"` are one lock, whatever the
+    /// names inside `<…>`. Taking two of them, one under the other, is a mistake if both orders of
+    /// the keys occur. A key without a template
+    /// ([`LockRequest::template`](crate::LockRequest::template)) is compared by itself. For a
+    /// request that does not wait (`try`), only the locks that it then holds count.
     ///
-    /// It goes by the bodies that a call is inside of, as re-entry does. A lock
-    /// that is held by a guard of
-    /// [`acquire`](crate::LockRequest::acquire), which may be anywhere, is not
-    /// seen; nor is one that was left behind by a spawn without
+    /// Detection considers the bodies that surround a call, as re-entry does. A lock that is held
+    /// by a guard of [`acquire`](crate::LockRequest::acquire), which may be anywhere, is not seen.
+    /// Nor is one that was left behind by a spawn without
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     #[must_use]
     pub fn detect_lock_order(mut self, detect: bool) -> Self {
@@ -251,25 +244,25 @@ impl Config {
         self
     }
 
-    /// The lease of locks that do not say their own, as it is set.
+    /// The configured ttl of locks that do not set their own.
     #[must_use]
     pub fn configured_ttl(&self) -> Duration {
         self.settings.ttl
     }
 
-    /// How long the store may take to answer, as it is set.
+    /// The configured time that the store may take to answer.
     #[must_use]
     pub fn configured_request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// Whether this is the URL `memory:`, whose locks are of this process only.
+    /// Whether this is the URL `memory:`, whose locks exist in this process only.
     #[must_use]
     pub fn is_memory(&self) -> bool {
         self.store.is_memory()
     }
 
-    /// The store, not yet connected, and what applies to its locks.
+    /// The store, not yet connected, and the settings of its locks.
     pub(crate) fn into_parts(self) -> Result<(Arc<dyn Backend>, Settings), LockError> {
         let mut settings = self.settings;
         limits::HANDOFF.check(settings.handoff)?;
@@ -278,7 +271,7 @@ impl Config {
         if let Patience::Within(timeout) = settings.patience {
             limits::TIMEOUT.check(timeout)?;
         }
-        // A key of one byte has room behind it and its colon.
+        // Leaves room for the colon and a key of one byte.
         if settings.namespace.len() > MAX_KEY_BYTES - 2 {
             return Err(LockError::config(
                 "namespace",
@@ -308,14 +301,14 @@ fn check_label(setting: &str, label: Option<&str>) -> Result<(), LockError> {
     match label {
         Some(label) if !is_name(label) => Err(LockError::config(
             setting,
-            // Not the label itself: it may be a URL that was put into the wrong variable.
+            // Without the label itself: it may be a URL that was put into the wrong variable.
             format!("it is not 1 to {LONGEST_NAME} letters, digits, `.`, `_` or `-`"),
         )),
         _ => Ok(()),
     }
 }
 
-/// Ends at the first colon, so that no two namespaces share a key.
+/// Escapes colons, so that the namespace ends at the first one and no two namespaces share a key.
 fn escape_namespace(namespace: &str) -> Arc<str> {
     Arc::from(namespace.replace('%', "%25").replace(':', "%3A"))
 }

@@ -1,4 +1,4 @@
-//! Store URLs: the scheme names the store, the store reads the rest.
+//! Store URLs: the scheme names the store, which parses the rest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ pub(super) trait Source: fmt::Debug + Send + Sync {
     /// The store, not yet connected.
     fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError>;
 
-    /// It is made anew from a URL, with the timeout of the `Config`.
+    /// Whether each manager gets a new backend made from a URL, with the timeout of the `Config`.
     fn is_url(&self) -> bool {
         true
     }
 
-    /// Its locks are of this process only, and nobody may know.
+    /// Whether its locks exist in this process only, which its user may not have noticed.
     fn is_memory(&self) -> bool {
         false
     }
 }
 
-/// A store of its own for each manager.
+/// Makes a separate store for each manager.
 pub(super) struct MemoryUrl;
 
 impl Source for MemoryUrl {
@@ -90,10 +90,10 @@ stores! {
     "zookeeper": "zookeeper" | "zookeeper+tls" => crate::stores::zookeeper::ZooKeeper,
 }
 
-/// The store at a URL. `setting` is where that comes from, for messages. They never show
-/// the URL itself, which may hold a password.
+/// The store at a URL. `setting` names where the URL comes from, for messages. They never show the
+/// URL itself, which may contain a password.
 pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>, LockError> {
-    // What a file or a shell has put around it.
+    // A file or a shell may have put white space around it.
     let Some((scheme, rest)) = url.trim().split_once(':') else {
         return Err(LockError::config(
             setting,
@@ -144,17 +144,17 @@ fn refuse(scheme: &str, rest: &str) -> String {
         };
         return format!("it has no scheme; {meant}? dlock knows {known}");
     }
-    // What stands before the colon may be a password if the scheme is missing.
+    // If the scheme is missing, the text before the colon may be a password.
     format!("its scheme is unknown; dlock knows {known}")
 }
 
-/// Whether this is what comes behind a host, `6379` or `6379/0`.
+/// Whether this is what follows a host, such as `6379` or `6379/0`.
 fn is_port(rest: &str) -> bool {
     let (port, database) = rest.split_once('/').unwrap_or((rest, ""));
     port.parse::<u16>().is_ok() && database.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is surely a host, and no password.
+/// Whether this is certainly a host and not a password.
 fn is_host(text: &str) -> bool {
     text == "localhost" || text.parse::<std::net::Ipv4Addr>().is_ok()
 }
@@ -193,7 +193,7 @@ mod tests {
             let error = refusal(url);
             assert!(error.contains(&meant), "{error}");
         }
-        // It may be a host, or a password.
+        // The text before the colon may be a host or a password.
         let error = refusal("hunter2:6379");
         assert!(error.contains("redis:// and then the host"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");

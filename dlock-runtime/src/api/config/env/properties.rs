@@ -1,4 +1,4 @@
-//! Any environment: variables of ours and others, with anything in them.
+//! Property tests with arbitrary environments: variables of dlock and others, with any value.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use proptest::sample::select;
 use super::{KNOWN, read};
 use crate::error::LockError;
 
-/// Of names, right and wrong.
+/// Parts of right and wrong names.
 const NAMES: &[&str] = &[
     "DL",
     "DLOCK",
@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "PORT",
 ];
 
-/// Of values: what is set, and what may be a secret.
+/// Parts of values: ordinary settings, and possible secrets.
 const VALUES: &[&str] = &[
     "memory:",
     "redis://",
@@ -69,7 +69,7 @@ fn value() -> impl Strategy<Value = OsString> {
     ]
 }
 
-/// Names and values need not be text.
+/// Names and values need not be valid UTF-8.
 #[cfg(unix)]
 fn bytes(bytes: Vec<u8>) -> OsString {
     std::os::unix::ffi::OsStringExt::from_vec(bytes)
@@ -89,7 +89,7 @@ proptest! {
     ) {
         match read(variables.clone(), None) {
             Ok(config) => {
-                // A namespace is no secret, whatever is in it.
+                // A namespace is not a secret, whatever it contains.
                 let shown = format!("{:?}", config.namespace(""));
                 prop_assert!(!shown.contains(":hunter2@"), "{}", shown);
             }
