@@ -1,4 +1,4 @@
-//! A call, from when it asks for a lock to the end of the work under it.
+//! A call, from the moment it asks for a lock to the end of the work under it.
 
 use tokio::time::Instant;
 use tracing::Span;
@@ -10,15 +10,15 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
-/// A call that has asked for a lock. It ends with the answer; dropped, the
-/// caller went away before there was one.
+/// A call that has asked for a lock, until it has its answer. If dropped before that, the caller
+/// went away.
 #[derive(Debug)]
 pub(crate) struct Asking {
     section: SectionSpan,
-    /// Known if somebody looks.
+    /// Present if anybody observes the times.
     begun: Option<Instant>,
     clock: Clock,
-    /// Until there is an answer.
+    /// Present until there is an answer.
     waiting: Option<Counted>,
 }
 
@@ -36,7 +36,7 @@ impl Asking {
         &self.section
     }
 
-    /// The lock was had.
+    /// The lock was granted.
     pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
         let SectionSpan { span, labels } = &self.section;
         let times = self.begun.map(|begun| {
@@ -61,7 +61,7 @@ impl Asking {
         }
     }
 
-    /// The lock was not had.
+    /// The lock was not granted.
     pub(crate) fn refused(mut self, error: &LockError) {
         let outcome = outcome(error);
         tracing::debug!(
@@ -88,12 +88,11 @@ impl Drop for Asking {
     }
 }
 
-/// A critical section from the grant to the end of its last body. Dropped, it
-/// has ended.
+/// A critical section from the grant to the end of its last body, which drops this.
 #[derive(Debug)]
 pub(crate) struct Holding {
     section: SectionSpan,
-    /// Known if somebody looks.
+    /// Present if anybody observes the times.
     granted: Option<Instant>,
     clock: Clock,
     _counted: Counted,

@@ -1,7 +1,6 @@
-//! Numbers for whichever recorder the program has installed, through the
-//! `metrics` facade. Nothing is kept here: a recorder may be installed late, or
-//! for one thread only. What went up in one goes down in the same: a gauge is
-//! kept as long as what it counts.
+//! Numbers for the recorder that the program has installed, through the `metrics` facade. Nothing
+//! is stored here: a recorder may be installed late, or for one thread only. A gauge handle is kept
+//! as long as the thing it counts, so that a recorder that saw the increase also sees the decrease.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -21,7 +20,7 @@ use super::{
 /// A label, with all its values.
 type Values = (&'static str, &'static [&'static str]);
 
-/// Every counter, with the labels of its own.
+/// Every counter, with its own labels.
 const COUNTERS: [(&str, &[Values]); 5] = [
     (
         ACQUISITIONS,
@@ -62,7 +61,7 @@ const COUNTERS: [(&str, &[Values]); 5] = [
 
 const MODE: &str = "mode";
 
-/// Tells the recorder what the numbers are.
+/// Describes the metrics to the recorder.
 pub(crate) fn describe() {
     let text = SharedString::const_str;
     for (name, what) in [
@@ -101,25 +100,25 @@ pub(crate) fn describe() {
 }
 
 thread_local! {
-    /// What this thread has begun at zero. One for all threads would be a lock that every
-    /// call takes; and to begin twice changes nothing.
+    /// The kinds that this thread has begun at zero. A set for all threads would need a mutex in
+    /// every call, and beginning twice is harmless.
     static BEGUN: RefCell<Begun> = RefCell::default();
 }
 
 #[derive(Default)]
 struct Begun {
-    /// The address of the recorder that was told. Another one begins anew: one that was
-    /// installed late, or for this thread only.
+    /// The address of the recorder of `kinds`. With another recorder, which was installed late or
+    /// for this thread only, the set starts again.
     recorder: usize,
     kinds: HashSet<Kind>,
 }
 
-/// Template, by where it is and how long, store and mode: all three are part of the
-/// program, and what that has twice is begun twice.
+/// The address and length of the template, and the addresses of store and mode. All three are
+/// constants of the program. A text that exists twice is begun twice.
 type Kind = [usize; 4];
 
-/// Every counter that a call of this kind may count in is there, at zero if it is new.
-/// After the first call of a thread, that is one look into a set.
+/// Creates every counter that a call of this kind may use, at zero if it is new. After the first
+/// call on a thread, this is only a lookup in a set.
 pub(super) fn begin_at_zero(labels: Labels) {
     let Labels {
         template,
@@ -137,8 +136,8 @@ pub(super) fn begin_at_zero(labels: Labels) {
         }
         begun.kinds.insert(kind)
     });
-    // A thread that is at its end has begun what it needs, or nobody has: then a
-    // counter begins with what it counts, as it would otherwise.
+    // At the end of a thread, its set is gone. A counter that does not exist yet then begins with
+    // its first count.
     if is_new == Ok(true) {
         all_at_zero(labels);
     }
@@ -176,8 +175,7 @@ fn begins_at_zero(name: &str, own: &[(&str, &str)]) -> bool {
         .any(|(of, labels)| *of == name && is_listed(labels))
 }
 
-/// Counts one more in a counter, which has labels of its own beside those of every
-/// metric.
+/// Increments a counter with its own labels, beside those of every metric.
 pub(super) fn count(name: &'static str, labels: Labels, own: &[(&'static str, &'static str)]) {
     debug_assert!(begins_at_zero(name, own), "{name} {own:?}");
     counter!(name, all(labels, own)).increment(1);
@@ -194,7 +192,7 @@ fn all(labels: Labels, own: &[(&'static str, &'static str)]) -> Vec<Label> {
         .collect()
 }
 
-/// One in a gauge. Dropped, it is out again.
+/// One unit of a gauge, removed again on drop.
 pub(crate) struct Counted(Gauge);
 
 impl Counted {

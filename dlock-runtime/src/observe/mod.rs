@@ -1,9 +1,8 @@
-//! What can be seen of locks from outside: a span for each critical section,
-//! events on what happens to it, and, under the feature `metrics`, numbers.
+//! How locks are observed from outside: a span for each critical section, events for what happens
+//! to it, and metrics under the feature `metrics`.
 //!
-//! Names, levels and labels are documented in `docs/observing.md`; they are
-//! part of the public surface. A key stands in spans and events only: the
-//! labels of a metric are of low cardinality.
+//! Names, levels and labels are documented in `docs/observing.md`; they are part of the public
+//! interface. Keys appear only in spans and events: the labels of a metric are of low cardinality.
 
 mod call;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
@@ -32,14 +31,14 @@ const RENEWALS: &str = "dlock_renewals_total";
 const LOSSES: &str = "dlock_losses_total";
 const STORE_ERRORS: &str = "dlock_store_errors_total";
 
-/// Whether times are of use to anybody. To look at the clock is dear beside the
-/// rest of a critical section that does no I/O.
+/// Whether anybody uses times. Reading the clock is expensive compared to the rest of a critical
+/// section without I/O.
 fn is_observed() -> bool {
     cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF
 }
 
-/// What tells the locks of one kind from others: known when compiling, but for
-/// the store.
+/// What distinguishes the locks of one kind from others. All but the store is known at compile
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labels {
     pub(crate) template: &'static str,
@@ -47,8 +46,8 @@ pub(crate) struct Labels {
     pub(crate) mode: Mode,
 }
 
-/// One critical section, from the call that asks for it to the answer to its
-/// release, as spans and metrics know it.
+/// One critical section in spans and metrics, from the call that asks for it to the answer to its
+/// release.
 #[derive(Clone, Debug)]
 pub(crate) struct SectionSpan {
     span: Span,
@@ -56,8 +55,8 @@ pub(crate) struct SectionSpan {
 }
 
 impl Labels {
-    /// Those of a call, before anything of it is counted. Counters of the first call of
-    /// its kind begin at zero here, so that an increase from zero to one can be seen.
+    /// The labels of a call, to be made before anything of it is counted. The first call of its
+    /// kind creates its counters at zero, so that an increase from zero to one can be seen.
     pub(crate) fn of_call(template: &'static str, store: &'static str, mode: Mode) -> Self {
         let labels = Self {
             template,
@@ -68,31 +67,30 @@ impl Labels {
         labels
     }
 
-    /// A lock that is held, though it may be that nobody works under it yet.
+    /// Counts a lock that is held, even if nobody works under it yet.
     pub(crate) fn holding(self) -> Counted {
         Counted::one(HELD, self)
     }
 
-    /// A call has its answer.
+    /// Counts a call that has its answer.
     fn answered(self, outcome: &'static str) {
         let own = [("mode", self.mode.name()), ("outcome", outcome)];
         metrics::count(ACQUISITIONS, self, &own);
     }
 
-    /// Counts a re-entry, which is no critical section of its own.
+    /// Counts a re-entry, which is not a critical section of its own.
     pub(crate) fn reentered(self) {
         self.answered("reentered");
     }
 
-    /// A call was refused before it became a section of its own: inside the one
-    /// that it came from.
+    /// Reports a call that was refused before it had a span of its own, in the span around it.
     pub(crate) fn refused(self, error: &LockError) {
         let outcome = outcome(error);
         tracing::debug!(target: "dlock::refuse", outcome, %error, "not had");
         self.answered(outcome);
     }
 
-    /// The store failed to `acquire`, `renew` or `release`.
+    /// Counts a failure of the store to `acquire`, `renew` or `release`.
     pub(crate) fn store_error(self, operation: &'static str, error: &BackendError) {
         let kind = match error.kind() {
             BackendErrorKind::Unavailable => "unavailable",
@@ -122,7 +120,7 @@ impl SectionSpan {
         Self { span, labels }
     }
 
-    /// Of no critical section yet, or of one that has ended.
+    /// For a lease that serves no critical section, or none any more.
     pub(crate) fn of_nobody(labels: Labels) -> Self {
         let span = Span::none();
         Self { span, labels }
@@ -132,7 +130,7 @@ impl SectionSpan {
         &self.span
     }
 
-    /// Runs something inside the span.
+    /// Runs `what` inside the span.
     pub(crate) fn enter<R>(&self, what: impl FnOnce() -> R) -> R {
         self.span.in_scope(what)
     }
@@ -141,7 +139,7 @@ impl SectionSpan {
         self.labels
     }
 
-    /// A lease went to the next task of this process.
+    /// A lease was handed over to the next task of this process.
     pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
         tracing::debug!(
             target: "dlock::handover", parent: &self.span,
@@ -150,8 +148,8 @@ impl SectionSpan {
         metrics::count(HANDOVERS, self.labels, &[]);
     }
 
-    /// A renewal has ended: `renewed`, `gone`, or `failed`, and is tried again until
-    /// the lease ends.
+    /// A renewal has ended: `renewed`, `gone`, or `failed`. A failed one is retried until the lease
+    /// ends.
     pub(crate) fn renewal(&self, key: &str, outcome: &'static str) {
         tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
         metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]);
@@ -168,8 +166,7 @@ impl SectionSpan {
         tracing::debug!(target: "dlock::release", parent: &self.span, key = %Shown(key), "released");
     }
 
-    /// The store says that the lock was not ours, of a lease that we thought
-    /// was held.
+    /// The store says that a lease that we thought was held was not ours.
     pub(crate) fn was_gone(&self, key: &str, owner: Owner) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
@@ -179,7 +176,7 @@ impl SectionSpan {
         metrics::count(LOSSES, self.labels, &own);
     }
 
-    /// A release that the store did not take is tried again.
+    /// A release that the store did not take is retried.
     pub(crate) fn release_failed(&self, key: &str, error: &dyn Display) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key), %error,
@@ -187,7 +184,7 @@ impl SectionSpan {
         );
     }
 
-    /// A release that the store did not take is tried no more.
+    /// A release that the store did not take is not retried any more.
     pub(crate) fn release_given_up(&self, key: &str, owner: Owner, error: &dyn Display) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key), %owner, %error,
@@ -195,7 +192,7 @@ impl SectionSpan {
         );
     }
 
-    /// The work was done, and will be done again, as the store does not remember it.
+    /// The work was done, but the store does not remember it, so it may be done again.
     pub(crate) fn not_remembered(&self, key: &str) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key),
@@ -204,7 +201,7 @@ impl SectionSpan {
         );
     }
 
-    /// The store could not be told when a lock under `min_hold` ends.
+    /// The store was not told when a lock under `min_hold` ends.
     pub(crate) fn min_hold_not_told(&self, key: &str) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key),
@@ -213,8 +210,7 @@ impl SectionSpan {
     }
 }
 
-/// The renewals of all leases fail, or work again: said once, and not for
-/// every lease and attempt.
+/// The renewals of all leases fail, or work again. Logged once, not for every lease and attempt.
 pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
     match error {
         Some(error) => tracing::warn!(
@@ -232,7 +228,7 @@ pub(crate) fn waits_in_process(key: &str, ahead: usize) {
     );
 }
 
-/// A task was woken, as a rule since its turn had come, and was not polled.
+/// A task was woken, usually because its turn had come, and was not polled.
 pub(crate) fn nobody_came(key: &str) {
     tracing::warn!(
         target: "dlock::handover", key = %Shown(key),
@@ -242,7 +238,7 @@ pub(crate) fn nobody_came(key: &str) {
     );
 }
 
-/// A request has heard from the store that somebody holds the lock.
+/// The store has answered a request that somebody holds the lock.
 pub(crate) fn held_by_somebody() {
     tracing::debug!(target: "dlock::wait", "somebody holds the lock");
 }

@@ -1,4 +1,4 @@
-//! What stands for the metrics where the feature is off: nothing.
+//! Replaces the metrics when the feature is off, and does nothing.
 
 use std::time::Duration;
 
