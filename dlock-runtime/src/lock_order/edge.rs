@@ -1,4 +1,4 @@
-//! What counts as one lock, and that one is waited for under another.
+//! What counts as one lock, and the fact that one lock is waited for while another is held.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::options::Origin;
 /// What counts as one lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Node {
-    /// All keys of the templates of one shape: `acct:<>`.
+    /// All keys of the templates with this shape: `acct:<>`.
     Shape(String),
-    /// One key: that of a template without values, or of no template.
+    /// One key, of a template without values or of no template.
     Key(Arc<str>),
 }
 
@@ -21,7 +21,7 @@ impl Node {
     }
 }
 
-/// The template with `<>` for each `<…>`; `None` if there is none.
+/// The template with `<>` for each `<…>`; `None` if it has none.
 fn shape_of(template: &str) -> Option<String> {
     let mut shape = String::new();
     let mut has_values = false;
@@ -43,7 +43,7 @@ fn shape_of(template: &str) -> Option<String> {
     has_values.then_some(shape)
 }
 
-/// A lock as somebody wrote it, which is compared with others.
+/// A lock as its user wrote it, to be compared with others.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenLock {
     pub(super) name: Arc<str>,
@@ -65,13 +65,12 @@ impl WrittenLock {
     }
 }
 
-/// That a lock was waited for while another was held, as seen for the first
-/// time.
+/// One lock was waited for while another was held, as seen for the first time.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     pub(super) held: WrittenLock,
     pub(super) wanted: WrittenLock,
-    /// Both are of one request, which takes them in the order of their names.
+    /// Both belong to one request, which takes them in the order of their names.
     pub(super) at_once: bool,
 }
 
@@ -94,7 +93,7 @@ impl Edge {
 pub(super) mod tests {
     use super::*;
 
-    /// That `wanted` was waited for under `held`, both without a template.
+    /// An edge for waiting for `wanted` under `held`, both without a template.
     #[track_caller]
     pub(in crate::lock_order) fn edge(held: &str, wanted: &str) -> Edge {
         let origin = Origin {

@@ -1,25 +1,24 @@
-//! The edges that were seen, and the circles they make.
+//! The edges that were seen, and the circles they form.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::edge::{Edge, Node};
 
-/// The most edges that are remembered. Beyond, the oldest that was not seen
-/// again is forgotten: keys that are used once make way, and the order of
-/// a service's own templates stays.
+/// How many edges are remembered. Beyond that, the oldest edge that was not seen again is
+/// forgotten: keys that are used once make way, and the order of a service's own templates stays.
 pub(super) const MOST_EDGES: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// By the lock that was held. The inner order makes the circle that is
-    /// found the same in every run.
+    /// By the lock that was held. The inner map is sorted, so that every run finds the same circle.
     edges: HashMap<Node, BTreeMap<Target, Known>>,
     /// All edges, the oldest first.
     ages: VecDeque<(Node, Target)>,
 }
 
-/// Where an edge leads, and whether it rises. One that was seen in both senses is two.
+/// Where an edge leads, and whether it rises. Rising and falling edges between the same locks are
+/// separate.
 type Target = (Node, bool);
 
 #[derive(Debug)]
@@ -29,7 +28,7 @@ struct Known {
 }
 
 impl Graph {
-    /// Whether the edge is known; if so, it has been seen again.
+    /// Whether the edge is known; if so, marks it as seen again.
     pub(super) fn knows(&mut self, edge: &Edge) -> bool {
         let known = self
             .edges
@@ -52,12 +51,12 @@ impl Graph {
         self.edges.entry(held).or_default().insert(target, known);
     }
 
-    /// The shortest way from what `closing` wants back to what it holds, behind
-    /// `closing` itself.
+    /// The shortest path from what `closing` wants back to what it holds, with `closing` itself
+    /// first.
     ///
-    /// A circle in which every key is greater than the one before, or every key
-    /// less, is none among the keys themselves, whatever it is among their
-    /// templates: somewhere it would have to turn.
+    /// If every key of a path is greater than the one before, or every key less, there is no circle
+    /// among the keys themselves, even if there is one among their templates: somewhere it would
+    /// have to turn.
     pub(super) fn circle(&self, closing: &Edge) -> Option<Vec<Edge>> {
         let start = (&closing.wanted.node, senses((false, false), closing));
         let mut reached_by = HashMap::from([(start, None)]);
@@ -109,7 +108,7 @@ fn target(edge: &Edge) -> Target {
     (edge.wanted.node.clone(), edge.rises())
 }
 
-/// Whether any edge of a way rises, and whether any falls, with this one.
+/// Whether any edge of a path rises, and whether any falls, including this one.
 fn senses((rising, falling): (bool, bool), edge: &Edge) -> (bool, bool) {
     (rising || edge.rises(), falling || !edge.rises())
 }

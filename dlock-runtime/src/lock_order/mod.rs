@@ -1,7 +1,7 @@
-//! Lock-order detection: which locks were taken while which were held, and a
-//! warning when an order closes a circle, before anyone waits in it.
+//! Lock-order detection: which locks were taken while which were held, and a warning when an order
+//! closes a circle, before anybody waits in it.
 //!
-//! Why it is this way: `docs/design/lock_order.md`.
+//! The reasons for this design: `docs/design/lock_order.md`.
 
 mod edge;
 mod graph;
@@ -19,7 +19,7 @@ use edge::Edge;
 use graph::Graph;
 use warned::Warned;
 
-/// Of a key of more names, and of more locks held, this many are looked at.
+/// How many names of a key, and how many held locks, are considered.
 const MOST_LOCKS: usize = 16;
 
 /// What one manager has seen of the order in which locks are taken.
@@ -35,8 +35,8 @@ struct Seen {
 }
 
 impl LockOrder {
-    /// Notes that the calling code, which holds `held`, is about to wait for
-    /// the locks of `key`. Warns if that closes a circle.
+    /// Records that the calling code, which holds `held`, is about to wait for the locks of `key`.
+    /// Warns if that closes a circle.
     pub(crate) fn about_to_wait(
         &self,
         key: &LockKey,
@@ -50,7 +50,7 @@ impl LockOrder {
             return;
         }
         let circle = self.seen.lock().note(edges(&held, key, options));
-        // Outside of the lock: a subscriber's code is not ours.
+        // After the mutex is released: a subscriber's code is not ours.
         if let Some(circle) = circle {
             tracing::warn!(
                 target: "dlock::order",
@@ -62,8 +62,8 @@ impl LockOrder {
 }
 
 impl Seen {
-    /// Adds what is new, and answers with the circle that is to be told. A call
-    /// that closes several is told of the shortest: it is the same mistake.
+    /// Adds the new edges, and returns the circle to warn of. If a call closes several circles,
+    /// only the shortest new one is returned: it is the same mistake.
     fn note(&mut self, edges: Vec<Edge>) -> Option<Vec<Edge>> {
         let mut circles = Vec::new();
         for edge in edges {
@@ -78,8 +78,8 @@ impl Seen {
     }
 }
 
-/// What each of the locks of `key` has to wait for: those that are held, and
-/// the one before it, as they are taken in the order of their names.
+/// What each of the locks of `key` has to wait for: those that are held, and the one before it,
+/// since they are taken in the order of their names.
 fn edges(held: &[WrittenLock], key: &LockKey, options: &Options) -> Vec<Edge> {
     let mut names = key.distinct();
     names.retain(|name| held.iter().all(|lock| lock.name != *name));

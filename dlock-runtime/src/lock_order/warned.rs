@@ -1,4 +1,4 @@
-//! The circles that were warned of.
+//! The circles that have been warned of.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -7,22 +7,22 @@ use super::edge::{Edge, Node};
 
 type Site = &'static Location<'static>;
 
-/// The most warnings of the same call sites. One asks for every key where the
-/// code has a function of its own for that, so other keys are another mistake;
-/// but not a hundred of them.
+/// How many warnings the same call sites may cause. Code with one function for all locks has one
+/// call site for every key, so other keys there are another mistake; but a hundred such warnings
+/// would not help.
 const MOST_OF_SAME_SITES: usize = 8;
 
-/// The most sets of call sites that are told of.
+/// How many sets of call sites may cause warnings.
 const MOST_SITES: usize = 256;
 
-/// The circles that were warned of, by the call sites of their edges.
+/// The circles that have been warned of, by the call sites of their edges.
 #[derive(Debug, Default)]
 pub(super) struct Warned {
     circles: HashMap<Vec<(Site, Site)>, Vec<Vec<Node>>>,
 }
 
 impl Warned {
-    /// Whether the circle is to be told, which is so once.
+    /// Whether to warn of this circle, which happens once.
     pub(super) fn add(&mut self, circle: &[Edge]) -> bool {
         let sites = sorted(circle.iter().map(|edge| (edge.held.site, edge.wanted.site)));
         if self.circles.len() >= MOST_SITES && !self.circles.contains_key(&sites) {
@@ -38,7 +38,7 @@ impl Warned {
     }
 }
 
-/// A circle's parts in one order, wherever one begins to go around.
+/// The parts of a circle in a fixed order, whichever part it begins with.
 fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut items: Vec<_> = items.collect();
     items.sort_unstable();

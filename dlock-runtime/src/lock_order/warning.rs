@@ -1,4 +1,4 @@
-//! What a circle is told as. One line, as logs are read by line.
+//! The text of a warning. It is one line, since logs are read by line.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -116,7 +116,7 @@ fn own(written: &WrittenLock) -> String {
     }
 }
 
-/// The key as it is to be written where its values have other names.
+/// The key as it must be written where its values have other names.
 fn others(written: &WrittenLock) -> String {
     match &written.node {
         Node::Key(_) => own(written),
@@ -124,7 +124,7 @@ fn others(written: &WrittenLock) -> String {
     }
 }
 
-/// Whether the key says all.
+/// Whether the key is its own name, so that no template has to be shown.
 fn is_named_by(written: &WrittenLock, key: &str) -> bool {
     written.template == "unnamed" || written.template == key
 }
