@@ -1,11 +1,11 @@
-//! What a store or its client could not do, as the layers above hear of it.
+//! What a store or its client could not do, as reported to the layers above.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use super::ErrorCause;
 
-/// Why a store did not do what it was asked.
+/// Why a store did not do what was asked of it.
 #[derive(Clone, Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
@@ -32,15 +32,15 @@ impl StdError for BackendError {
 pub enum BackendErrorKind {
     /// The store was not reached, did not answer in time, or refused for now.
     Unavailable,
-    /// The store was told something it will always refuse: a wrong password, a
-    /// setting that is out of its range.
+    /// The store was given something that it will always refuse: a wrong password, a setting that
+    /// is out of range.
     Config,
     /// The store cannot do this.
     Unsupported,
-    /// Nobody gets the lock for now: its body was to run once, and the store remembers
-    /// that it has been done.
+    /// Nobody gets the lock for now: its body was to run once, and the store remembers that it has
+    /// been done.
     Done,
-    /// Somebody has taken the request out of the queue of the lock.
+    /// Somebody has removed the request from the queue of the lock.
     TakenOut,
 }
 
@@ -59,7 +59,7 @@ impl BackendError {
         Self::new(BackendErrorKind::Done, message)
     }
 
-    /// Somebody has taken the request out of the queue.
+    /// Somebody has removed the request from the queue.
     #[must_use]
     pub fn taken_out() -> Self {
         let message = "somebody has taken this request out of the queue; ask again if the lock is \
@@ -67,7 +67,7 @@ impl BackendError {
         Self::new(BackendErrorKind::TakenOut, message)
     }
 
-    /// The store ends the leases of nobody but its own holders.
+    /// The store can only end the leases of its own holders.
     pub(crate) fn cannot_break<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let message = format!(
             "{} cannot break a lock; end the process that holds it, or wait until its lease ends",
@@ -76,7 +76,7 @@ impl BackendError {
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
-    /// The store takes nobody out of its queue.
+    /// The store cannot remove anybody from its queue.
     pub(crate) fn keeps_its_waiters<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let message = format!(
             "{} cannot take a waiter out of its queue; end the process that waits",
@@ -94,8 +94,8 @@ impl BackendError {
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
-    /// An error of this kind. The message says the setting or key, what
-    /// happened and what to do, and never a password.
+    /// An error of this kind. The message names the setting or key, what happened and what to do.
+    /// It must never contain a password.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -106,8 +106,8 @@ impl BackendError {
         }
     }
 
-    /// Says that the store does not allow this to its user, who needs another right there.
-    /// [`LockError::is_denied`](crate::LockError::is_denied) tells.
+    /// Marks the error as a denial: the store's user lacks a right there.
+    /// [`LockError::is_denied`](crate::LockError::is_denied) reports this.
     #[must_use]
     pub fn denied(mut self) -> Self {
         self.denied = true;
@@ -119,8 +119,8 @@ impl BackendError {
         self.denied
     }
 
-    /// Keeps a cause that the message is silent about: [`source`](StdError::source) gives it, so
-    /// that a report of the whole chain tells it once.
+    /// Attaches a cause that the message does not mention: [`source`](StdError::source) returns it,
+    /// so that a report of the whole chain shows it once.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -141,14 +141,14 @@ impl BackendError {
         self.caused_by(ErrorCause::untold(source))
     }
 
-    /// Keeps a cause that the message tells already, as a line in a log should:
-    /// [`cause`](Self::cause) gives it, and [`source`](StdError::source) does not.
+    /// Attaches a cause that the message mentions already, as a log line should:
+    /// [`cause`](Self::cause) returns it, and [`source`](StdError::source) does not.
     #[must_use]
     pub fn with_cause(self, cause: impl StdError + Send + Sync + 'static) -> Self {
         self.caused_by(ErrorCause::told(cause))
     }
 
-    /// Keeps a cause that several errors have.
+    /// Attaches a cause that several errors share.
     pub(crate) fn caused_by(mut self, cause: ErrorCause) -> Self {
         self.cause = Some(cause);
         self

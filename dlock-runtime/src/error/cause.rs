@@ -1,25 +1,25 @@
-//! The error behind an error, which a reader is told once.
+//! The error behind an error, which a report shows only once.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-/// The error behind one of dlock's: that of the store's client, as a rule. It is shared, so
-/// that every waiter of one failed request can be told of it.
+/// The error behind one of dlock's, usually from the store's client. It is shared, so that every
+/// waiter of one failed request gets it.
 #[derive(Clone, Debug)]
 pub struct ErrorCause {
     error: Arc<dyn StdError + Send + Sync + 'static>,
-    /// The message of the error before it has its text.
+    /// Whether the message of the outer error contains its text.
     is_told: bool,
     is_denial: bool,
 }
 
-/// Of a store that does not let its user, and has no error for that.
+/// A store denied something to its user, without an error of its own.
 #[derive(Debug, thiserror::Error)]
 #[error("the store does not allow it to this user")]
 struct Denied;
 
 impl ErrorCause {
-    /// One whose text the message has.
+    /// A cause whose text is in the message.
     pub(crate) fn told(error: impl StdError + Send + Sync + 'static) -> Self {
         Self {
             error: Arc::new(error),
@@ -28,7 +28,7 @@ impl ErrorCause {
         }
     }
 
-    /// One whose text it does not have.
+    /// A cause whose text is not in the message.
     pub(crate) fn untold(error: impl StdError + Send + Sync + 'static) -> Self {
         Self {
             is_told: false,
@@ -36,7 +36,7 @@ impl ErrorCause {
         }
     }
 
-    /// The store does not let its user.
+    /// Marks the cause as a denial by the store.
     pub(super) fn denied(cause: Option<Self>) -> Self {
         Self {
             is_denial: true,
@@ -44,13 +44,13 @@ impl ErrorCause {
         }
     }
 
-    /// The error, to be looked into with `downcast_ref`.
+    /// The error, for `downcast_ref`.
     #[must_use]
     pub fn error(&self) -> &(dyn StdError + 'static) {
         &*self.error
     }
 
-    /// What comes behind the message in a report of the whole chain.
+    /// What follows the message in a report of the whole chain.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         (!self.is_told).then(|| self.error())
     }

@@ -1,4 +1,4 @@
-//! The one error of the public surface, and what a store says of itself below it.
+//! The only error type of the public interface, and the error of a store below it.
 
 mod backend;
 mod cause;
@@ -13,47 +13,47 @@ use crate::backend::Mode;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
-/// Why a lock was not had, or is no longer held.
+/// Why a lock was not granted, or is no longer held.
 ///
-/// Every variant says the key or setting, what happened and what to do. `Busy`
-/// and `Timeout` mean that somebody else has the lock; `Done` that nobody needs it; `TakenOut` that
-/// an operator let the caller wait no longer; `Unavailable` that the
-/// store did not answer; `Lost` that the body began but its lease ended.
+/// Every variant names the key or setting, what happened and what to do. `Busy` and `Timeout` mean
+/// that somebody else has the lock; `Done` that its work has been done; `TakenOut` that an operator
+/// ended the wait; `Unavailable` that the store did not answer; `Lost` that the body began but its
+/// lease ended.
 ///
-/// It says what its cause said, so that a plain line in a log is enough; then
-/// [`source`](StdError::source) does not give that once more, and a report of the whole chain
-/// (`{:#}` of `anyhow`) says it once. [`cause`](Self::cause) gives it in any case.
+/// The message includes that of the cause, so one log line is enough. [`source`](StdError::source)
+/// then does not return the cause again, so a report of the whole chain (`{:#}` of `anyhow`) shows
+/// it once. [`cause`](Self::cause) returns it in any case.
 ///
 /// With feature `axum` it is a response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else holds the lock, and the caller asked not to wait.
+    /// Somebody else holds the lock, and the caller chose not to wait.
     #[non_exhaustive]
     Busy {
         /// The key that is held.
         key: LockKey,
     },
 
-    /// The lock was to be had once, with `once`, and the body of another call, here or
-    /// elsewhere, has returned `Ok` under it. That is remembered for the time that call
-    /// gave; until then, nobody gets the lock.
+    /// The lock was requested with `once`, and the body of another call, here or elsewhere, has
+    /// returned `Ok` under it. That is remembered for the time that the other call gave; until
+    /// then, nobody gets the lock.
     #[non_exhaustive]
     Done {
         /// The key whose body has been done.
         key: LockKey,
     },
 
-    /// The caller waited for the lock, and an operator has taken it out of the queue
-    /// ([`LockManager::break_waiter`](crate::LockManager::break_waiter)). The others in its
-    /// process that waited in the same place are told the same.
+    /// The caller waited for the lock, and an operator removed it from the queue
+    /// ([`LockManager::break_waiter`](crate::LockManager::break_waiter)). The other tasks of its
+    /// process that waited in the same place get the same error.
     #[non_exhaustive]
     TakenOut {
         /// The key that was waited for.
         key: LockKey,
     },
 
-    /// The lock was not had within the caller's timeout.
+    /// The lock was not granted within the caller's timeout.
     #[non_exhaustive]
     Timeout {
         /// The key that was waited for.
@@ -62,8 +62,8 @@ pub enum LockError {
         waited: Duration,
     },
 
-    /// The lease ended while the body ran, or was taken away: the work may
-    /// overlap with that of another holder.
+    /// The lease ended while the body ran, or was taken away: the work may overlap with that of
+    /// another holder.
     #[non_exhaustive]
     Lost {
         /// The key whose lease ended.
@@ -77,7 +77,7 @@ pub enum LockError {
     /// The store could not be reached, did not answer in time or refused.
     #[non_exhaustive]
     Unavailable {
-        /// What was being done, as a rule "lock `<key>`".
+        /// What was being done, usually "lock `<key>`".
         subject: String,
         /// What the store or its client said, and what to do.
         reason: String,
@@ -85,8 +85,8 @@ pub enum LockError {
         cause: Option<ErrorCause>,
     },
 
-    /// Waiting could never end: the caller's own task holds the key for reading or
-    /// by a permit and asks to write, or holds it for reading and asks for a permit.
+    /// Waiting could never end: the caller's own task holds the key for reading or by a permit and
+    /// asks to write, or holds it for reading and asks for a permit.
     #[non_exhaustive]
     WouldDeadlock {
         /// The key that is held.
@@ -120,29 +120,28 @@ pub enum LockError {
     /// The store, or the place of the call, cannot do what was asked.
     #[non_exhaustive]
     Unsupported {
-        /// What was being done, as a rule "lock `<key>`".
+        /// What was being done, usually "lock `<key>`".
         subject: String,
         /// What is not supported and what to do.
         reason: String,
     },
 
-    /// A lock was asked for before `dlock::init`, and outside of
-    /// [`LockManager::scope`](crate::LockManager::scope). A spawned task is
-    /// outside, unless its future went through
-    /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
+    /// A lock was requested before `dlock::init`, and outside of
+    /// [`LockManager::scope`](crate::LockManager::scope). A spawned task is outside, unless its
+    /// future went through [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     #[non_exhaustive]
     NotInitialized {
-        /// The key that was asked for.
+        /// The key that was requested.
         key: LockKey,
     },
 
     /// `dlock::init` was called a second time.
     AlreadyInitialized,
 
-    /// A lock was asked for after `dlock::shutdown`.
+    /// A lock was requested after `dlock::shutdown`.
     #[non_exhaustive]
     ShutDown {
-        /// The key that was asked for.
+        /// The key that was requested.
         key: LockKey,
     },
 }
@@ -221,11 +220,10 @@ pub enum LossReason {
     /// The store says that somebody else holds the key, or nobody.
     #[error("the store no longer knows this holder")]
     Gone,
-    /// It was not to be renewed (`renew = false`), and the work took longer
-    /// than the ttl.
+    /// The lease was not renewed (`renew = false`), and the work took longer than the ttl.
     #[error("it was fixed, and the work took longer than its ttl; raise the ttl")]
     Overran,
-    /// It was renewed up to `max_hold` and no longer.
+    /// The lease was renewed up to `max_hold` and no longer.
     #[error("it was held for its `max_hold`; raise that if the work may take longer")]
     MaxHold,
     /// No renewal was confirmed in time.
@@ -234,8 +232,8 @@ pub enum LossReason {
 }
 
 impl LockError {
-    /// What the store answered. The message already tells what the error
-    /// tells, so the cause is what lies below it.
+    /// The error for an answer of the store. The message already contains that of `error`, so the
+    /// cause is what lies below `error`.
     pub(crate) fn of_store(subject: String, store: &str, error: BackendError) -> Self {
         let reason = error.to_string();
         match error.kind() {
@@ -249,25 +247,24 @@ impl LockError {
                 reason,
                 cause: error.into_cause(),
             },
-            // Who asks for a lock is told `Self::Done` or `Self::TakenOut`, and nobody else
-            // hears of it.
+            // A request for a lock gets `Self::Done` or `Self::TakenOut` instead; no other
+            // operation returns these two kinds.
             BackendErrorKind::Unsupported | BackendErrorKind::Done | BackendErrorKind::TakenOut => {
                 Self::Unsupported { subject, reason }
             }
         }
     }
 
-    /// Whether the store did not allow it: its user needs another right there, such as one
-    /// to the keys of dlock. Then this is a [`Config`](Self::Config), as a rule, or an
-    /// [`Unavailable`](Self::Unavailable). A wrong password is not meant.
+    /// Whether the store denied this: its user lacks a right there, such as one to the keys of
+    /// dlock. Then this is usually a [`Config`](Self::Config), or an
+    /// [`Unavailable`](Self::Unavailable). A wrong password does not count.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.kept_cause().is_some_and(ErrorCause::is_denial)
     }
 
-    /// The error behind this one: that of the store's client, as a rule, to be looked into with
-    /// `downcast_ref`. The message tells what it says, as a rule, and so
-    /// [`source`](StdError::source) does not give it.
+    /// The error behind this one, usually from the store's client, for `downcast_ref`. The message
+    /// usually contains its text, and so [`source`](StdError::source) does not return it.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
