@@ -223,7 +223,7 @@ impl Config {
     /// default in debug builds. When off, it costs nothing.
     ///
     /// While it is on, the manager records which lock was waited for while which other lock was
-    /// held. When these orders form a cycle (`a` then `b` here, `b` then `a` there, or over more
+    /// held. When these orders form a circle (`a` then `b` here, `b` then `a` there, or over more
     /// locks), it logs one `tracing` warning with target `dlock::order`, with all the places in the
     /// code and a way out. The call itself proceeds. The tasks need not actually meet: a test that
     /// runs each path once shows the mistake.
