@@ -1,4 +1,4 @@
-//! Which clock a lease is measured by.
+//! Which clock measures a lease.
 
 use std::time::Instant as StdInstant;
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 /// The monotonic clock of a manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// The machine's: a store elsewhere knows nothing of a runtime whose time
-    /// a test has paused.
+    /// The machine's: a store on another machine does not share the paused time of a test's
+    /// runtime.
     Real,
     /// The current runtime's, which a test may pause.
     Tokio,
@@ -28,8 +28,8 @@ impl Clock {
     }
 }
 
-/// Whether the clock of the current runtime is the machine's. It is not while a
-/// test has paused it, nor ever after in that runtime. `before` is a moment ago.
+/// Whether the clock of the current runtime is the machine's. It is not while a test has paused it,
+/// nor ever after in that runtime. `before` must be a moment ago.
 pub(crate) fn time_is_real(before: StdInstant) -> bool {
     let shown = Instant::now().into_std();
     before <= shown && shown <= StdInstant::now()

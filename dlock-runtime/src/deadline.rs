@@ -1,8 +1,8 @@
-//! When something must have ended.
+//! The time by which something must have ended.
 
 use std::time::{Duration, Instant};
 
-/// When a call must have ended.
+/// The time by which a call must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -11,14 +11,14 @@ pub struct Deadline(Instant);
 pub struct Elapsed;
 
 impl Deadline {
-    /// So much later than now.
+    /// The instant `wait` later than now.
     pub fn after(wait: Duration) -> Self {
         Self::from(Instant::now(), wait)
     }
 
-    /// So much later than `start`.
+    /// The instant `wait` later than `start`.
     pub fn from(start: Instant, wait: Duration) -> Self {
-        // Far enough for any timeout that overflows.
+        // Far enough in the future for any timeout that overflows.
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         Self(start.checked_add(wait).unwrap_or_else(|| start + CENTURY))
     }
@@ -28,12 +28,12 @@ impl Deadline {
         self.0
     }
 
-    /// Not in any program's life.
+    /// A deadline that no program reaches.
     pub fn never() -> Self {
         Self::after(Duration::MAX)
     }
 
-    /// This, or so much later than now if that is sooner.
+    /// This deadline, or `wait` from now if that is sooner.
     pub fn within(self, wait: Duration) -> Self {
         self.min(Self::after(wait))
     }
@@ -43,7 +43,7 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether there is none.
+    /// Whether no time is left.
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads `500ms`, `30s`, `5m`, `1h`, and sums such as `1m30s`.
+/// Parses `500ms`, `30s`, `5m`, `1h`, and sums such as `1m30s`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is not a duration; write for example 500ms, 30s, 5m, 1h or 1m30s");

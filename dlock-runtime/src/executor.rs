@@ -1,10 +1,10 @@
 //! Where a manager's own work runs: renewal, wake-ups and late releases.
 //!
-//! A store elsewhere gets a thread with a small runtime of its own, so that an
-//! overloaded or blocked executor of the caller does not lose its leases
-//! (Kafka moved its heartbeats to a thread for this reason: KIP-62) and so that
-//! a manager outlives the runtime that connected it. The `memory:` store has
-//! no thread: it runs where it was connected, so that paused time drives it.
+//! For a store on another machine, it runs on a thread with a small runtime of its own. So an
+//! overloaded or blocked executor of the caller does not lose its leases (Kafka moved its
+//! heartbeats to a thread for this reason: KIP-62), and a manager outlives the runtime that
+//! connected it. The `memory:` store has no thread: it runs where it was connected, so that paused
+//! time drives it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
 use crate::timer;
 
-/// Who stood still for the whole of a limit has so much longer at the most.
+/// The most extra time for a caller that stood still for the whole of its limit.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -38,13 +38,12 @@ pub(crate) enum Executor {
 #[derive(Debug)]
 pub(crate) struct Ambient {
     handle: Handle,
-    /// Held by a task of that runtime for as long as it runs.
+    /// Held by a task of that runtime for as long as the runtime lives.
     running: Weak<()>,
     task: AbortHandle,
 }
 
-/// The manager's own thread, which ends when this is dropped and the work that
-/// it was given is done.
+/// The manager's own thread. It ends when this is dropped and the work that it was given is done.
 #[derive(Debug)]
 pub(crate) struct Thread {
     handle: Handle,
@@ -53,7 +52,7 @@ pub(crate) struct Thread {
 }
 
 impl Executor {
-    /// A thread of the manager's own.
+    /// Starts a thread for the manager.
     pub(crate) fn thread(store: &str) -> Result<Self, LockError> {
         #[cfg(feature = "simulation")]
         if let Some(process) = crate::simulation::running() {
@@ -80,7 +79,7 @@ impl Executor {
         Ok(Self::Thread(Thread { handle, alive }))
     }
 
-    /// The runtime that this is called on.
+    /// Uses the current runtime.
     pub(crate) fn ambient() -> Result<Self, LockError> {
         let handle = current_runtime(|| "connecting".to_owned())?;
         let running = Arc::new(());
@@ -133,10 +132,10 @@ impl Executor {
         }
     }
 
-    /// The runtime that renews the leases taken by the caller. For `memory:`
-    /// that is where it was connected, which a body that blocks another runtime
-    /// does not block; but the caller's own if that has ended, or if the
-    /// caller's time is paused, which nobody else would follow.
+    /// The runtime that renews the leases taken by the caller. For `memory:` that is where it was
+    /// connected, which a body that blocks another runtime does not affect. It is the caller's own
+    /// if that one has ended, or if the caller's time is paused, since no other runtime follows
+    /// paused time.
     pub(crate) fn keeper_runtime(&self) -> Handle {
         match self {
             Self::Thread(thread) => thread.handle.clone(),
@@ -150,12 +149,12 @@ impl Executor {
         }
     }
 
-    /// A task where leases are kept.
+    /// Spawns a task on the runtime that keeps leases.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn_on(&self.keeper_runtime(), work);
     }
 
-    /// A task of the manager's own on this runtime.
+    /// Spawns a task of the manager on this runtime.
     pub(crate) fn spawn_on(
         &self,
         runtime: &Handle,
@@ -169,8 +168,8 @@ impl Executor {
         }
     }
 
-    /// Hands over a release that its caller can no longer wait for. Works from
-    /// a `Drop` and outside a runtime.
+    /// Takes over a release that its caller can no longer wait for. Works in a `Drop` and outside a
+    /// runtime.
     pub(crate) fn spawn_release(&self, release: impl Future<Output = ()> + Send + 'static) {
         match self {
             Self::Thread(thread) => {
@@ -183,8 +182,8 @@ impl Executor {
             Self::Ambient(ambient) => {
                 let handle = Handle::try_current().ok().or_else(|| ambient.if_running());
                 let _entered = handle.as_ref().map(Handle::enter);
-                // Memory answers at once unless a test delays it: no task, and
-                // no need for a runtime that is still running.
+                // Memory answers at once unless a test delays it. Then neither a task nor a running
+                // runtime is needed.
                 let mut release = Box::pin(release);
                 let mut context = Context::from_waker(Waker::noop());
                 let pending = release.as_mut().poll(&mut context).is_pending();
@@ -197,22 +196,21 @@ impl Executor {
         }
     }
 
-    /// A timer that anybody may poll, by the machine's clock for a store elsewhere,
-    /// whatever a test does to its runtime's.
+    /// A timer that any task may poll. For a store on another machine it follows the machine's
+    /// clock, even if a test has paused the time of the caller's runtime.
     pub(crate) fn sleep(&self, duration: Duration) -> timer::Sleep {
         let _entered = match self {
-            // A timer stays with the runtime that it was made in.
+            // A timer belongs to the runtime in which it was created.
             Self::Thread(thread) => Some(thread.handle.enter()),
             _ => None,
         };
         timer::sleep(duration)
     }
 
-    /// Ends `work` after `limit`, or if nobody has polled this for so long, soon
-    /// after somebody does.
-    /// `half_way` is run after half of the time, and `why` is asked at its end, while
-    /// `work` still stands where it was: it is told how long that is after `half_way`.
-    /// What it is not sure of counts only after one more look.
+    /// Ends `work` after `limit`. If nobody has polled this for that long, ends it soon after the
+    /// next poll. `half_way` is called after half of the time. `why` is called at the end, while
+    /// `work` is still as it was, with the time since `half_way`. If it returns `Continue`, there
+    /// is one more round before the end.
     pub(crate) async fn timeout<F: Future, E>(
         &self,
         limit: Duration,
@@ -227,14 +225,14 @@ impl Executor {
             output = &mut work => return Ok(output),
             () = &mut timer => {}
         }
-        // Of a limit that no clock can show, the half has not passed either.
+        // If no clock can represent the limit, half of it has not passed either.
         let (half_time, rest) = (timer.deadline(), limit - limit / 2);
         let mut end = half_time.checked_add(rest).unwrap_or(half_time);
         let mut is_last = false;
         loop {
             half_way();
-            // Where nobody has looked for longer, an answer may lie there unread, and
-            // `half_way` has begun what takes a while.
+            // If nobody has polled this for longer, an answer may lie there unread, and what
+            // `half_way` has started may take a while.
             let now = self.clock().now();
             end = end.max(now + rest.min(LAST_LOOK));
             timer.as_mut().reset(end);
@@ -263,7 +261,7 @@ impl Drop for Ambient {
     }
 }
 
-/// A task of the runtime that this is called on, which ends with the set.
+/// Spawns a task on the current runtime that ends with the set.
 pub(crate) fn spawn_into(tasks: &mut JoinSet<()>, work: impl Future<Output = ()> + Send + 'static) {
     #[cfg(feature = "simulation")]
     if let Some(process) = crate::simulation::running() {
@@ -272,8 +270,8 @@ pub(crate) fn spawn_into(tasks: &mut JoinSet<()>, work: impl Future<Output = ()>
     tasks.spawn(work);
 }
 
-/// Refuses a caller outside of a runtime, or in one without timers. Its own answer
-/// is remembered, for a call to look at its clock costs more than this.
+/// Refuses a caller outside a runtime, or in one without timers. Each thread remembers its last
+/// runtime with timers, which is cheaper than reading the clock.
 pub(crate) fn check_runtime(subject: impl FnOnce() -> String + Copy) -> Result<(), LockError> {
     thread_local! {
         static WITH_TIMERS: Cell<Option<Id>> = const { Cell::new(None) };
@@ -294,18 +292,17 @@ pub(crate) fn check_runtime(subject: impl FnOnce() -> String + Copy) -> Result<(
     Ok(())
 }
 
-/// Whether this is called on a runtime, and one with timers.
+/// Whether this is called on a runtime that has timers.
 pub(crate) fn has_timers_here() -> bool {
     check_runtime(String::new).is_ok()
 }
 
-/// Whether the current runtime has timers. Tokio says so only by a panic.
+/// Whether the current runtime has timers. Tokio reveals this only by a panic.
 ///
-/// Nothing is printed of it: what prints panics is wrapped once, at the first
-/// question, and passes on all but the answer to this one. The program's own hook
-/// stays in place behind it, and one that is set later takes its place. Where a
-/// panic aborts the program there is no asking, and tokio's message is the only
-/// one there will be: it is printed.
+/// That panic is not printed: the panic hook is wrapped once, at the first question, and passes on
+/// every panic except the answer to this question. The program's own hook stays in place behind the
+/// wrapper, and a hook that is set later replaces it. If panics abort the program, asking is
+/// impossible, and tokio's message is the only one: it is printed.
 fn has_timers() -> bool {
     thread_local! {
         static ASKING: Cell<bool> = const { Cell::new(false) };

@@ -1,4 +1,4 @@
-//! Counts what is in flight, so that a shutdown can wait until nothing is.
+//! Counts operations in flight, so that a shutdown can wait until there are none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::sync::found;
 
-/// Counts what is in flight. A clone counts into the same number.
+/// Counts operations in flight. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<Count>);
 
@@ -17,7 +17,7 @@ struct Count {
     idle: Notify,
 }
 
-/// One that is in flight until this is dropped.
+/// One operation in flight, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<Count>);
 

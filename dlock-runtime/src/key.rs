@@ -1,21 +1,21 @@
-//! What a lock is named: keys, how they are shown, and the escaping that keeps
-//! different arguments of a template from making the same key.
+//! The names of locks: keys, how they are shown, and the escaping that keeps different arguments of
+//! a template from making the same key.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// The longest key, in bytes, its namespace included.
+/// The longest key in bytes, including its namespace.
 pub const MAX_KEY_BYTES: usize = 512;
 
 /// The name of a lock, or of several locks that are taken as one.
 ///
-/// Made from a string or from a list of strings. Nothing is checked until the
-/// key is used: an empty key, one over [`MAX_KEY_BYTES`] or one with a control
-/// character then ends in [`LockError::InvalidKey`](crate::LockError::InvalidKey).
+/// Made from a string or from a list of strings. Nothing is checked until the key is used: an empty
+/// key, one longer than [`MAX_KEY_BYTES`] or one with a control character then gives
+/// [`LockError::InvalidKey`](crate::LockError::InvalidKey).
 ///
-/// `Display` and `Debug` are for people and logs: what does not print is
-/// escaped, and so is a backslash; of a long name the beginning and the end are
-/// shown. [`names`](Self::names) gives the names as they are.
+/// `Display` and `Debug` are for people and logs: unprintable characters and backslashes are
+/// escaped, and only the beginning and the end of a long name are shown. [`names`](Self::names)
+/// gives the names as they are.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -33,7 +33,7 @@ pub struct LockKey {
 }
 
 impl LockKey {
-    /// The names as written, in the order in which they were written.
+    /// The names, in the order in which they were written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.first).chain(self.rest.iter().map(|name| &**name))
     }
@@ -44,8 +44,7 @@ impl LockKey {
         &self.first
     }
 
-    /// A key of several names. An empty list gives the empty key, which is
-    /// refused when it is used.
+    /// A key of several names. An empty list gives the empty key, which is refused when it is used.
     fn from_names(names: impl IntoIterator<Item = Arc<str>>) -> Self {
         let mut names = names.into_iter();
         Self {
@@ -54,7 +53,7 @@ impl LockKey {
         }
     }
 
-    /// The names in the order written, each once.
+    /// The names in the order written, without duplicates.
     pub(crate) fn distinct(&self) -> Vec<Arc<str>> {
         let mut distinct = Vec::with_capacity(1 + self.rest.len());
         distinct.push(Arc::clone(&self.first));
@@ -66,7 +65,7 @@ impl LockKey {
         distinct
     }
 
-    /// Whether the key names one lock only.
+    /// The name of a key that names one lock only.
     pub(crate) fn single(&self) -> Option<&Arc<str>> {
         self.rest.is_empty().then_some(&self.first)
     }
@@ -81,18 +80,18 @@ pub(crate) fn namespaced(namespace: &str, name: &Arc<str>) -> Arc<str> {
     }
 }
 
-/// A name or a prefix of names as every message, span, event and `Debug` shows
-/// it: on one line, whatever is in it, and no longer than a line of a log may be.
-/// A name that is refused is shown too, and comes from anywhere.
+/// A name or a prefix of names as every message, span, event and `Debug` shows it: on one line,
+/// whatever it contains, and short enough for a log line. Refused names, which may come from
+/// anywhere, are shown like this too.
 pub(crate) struct Shown<'a>(pub(crate) &'a str);
 
 /// A longer name is shown without its middle.
 const LONGEST_SHOWN: usize = 128;
-/// What is left of it, in characters: names differ at their end, as a rule.
+/// The parts that are shown of such a name, in characters. Names usually differ at their end.
 const BEGINNING: usize = 95;
 const END: usize = 32;
 
-/// So many names of one key are shown.
+/// How many names of one key are shown.
 const NAMES_SHOWN: usize = 8;
 
 impl fmt::Display for Shown<'_> {
@@ -108,7 +107,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// As `Debug` does it, but that quotes, which no quotes are around, stay.
+/// Escapes as `Debug` does, but leaves quotes as they are, since the text is not put in quotes.
 pub(crate) fn escape(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for part in text.split_inclusive(['"', '\'']) {
         let (part, quote) = match part.strip_suffix(['"', '\'']) {
@@ -208,21 +207,20 @@ impl<K: Clone + Into<Arc<str>>> From<&[K]> for LockKey {
     }
 }
 
-/// Puts a key together from the literals and values of a template.
+/// Builds a key from the literals and values of a template.
 ///
-/// The result is injective: two different lists of values never make the same
-/// key. A value's `%` becomes `%25`, and so does, as its own code, the first
-/// character of the literal that ends it, so that a reader of the key knows
-/// where the value stops. `:` is always encoded, as the separator that people
-/// expect to be safe. Text that stands beside a value but has no such character (another value,
-/// or a literal `%`) is set apart by a `%` that no encoded value can hold.
+/// The result is injective: two different lists of values never make the same key. In a value, `%`
+/// becomes `%25`. The first character of the literal after the value is encoded in the same way, so
+/// that a reader of the key knows where the value ends. `:` is always encoded, since people expect
+/// this separator to be safe. A value that is followed by another value, or by a literal `%`, has
+/// no such character: a `%` that no encoded value can contain separates them.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct KeyTemplate {
     key: String,
 }
 
-/// A value in a template: `Display`, with an error of its own when that is missing.
+/// A value in a template: `Display`, with its own compile error where that is missing.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a key: it does not implement `Display`",
@@ -232,7 +230,7 @@ pub struct KeyTemplate {
             such as `<size.unwrap_or(0)>`"
 )]
 pub trait KeyPart {
-    /// What shows it.
+    /// The value that is displayed.
     fn shown(&self) -> impl fmt::Display;
 }
 
@@ -244,7 +242,7 @@ impl<T: fmt::Display + ?Sized> KeyPart for T {
 }
 
 impl KeyTemplate {
-    /// Starts a key with the literal text in front of its first value.
+    /// Starts a key with the literal text before its first value.
     #[must_use]
     pub fn new(literal: &str) -> Self {
         let mut key = String::with_capacity(literal.len() + 32);
@@ -252,13 +250,13 @@ impl KeyTemplate {
         Self { key }
     }
 
-    /// Adds a value and the literal text behind it, up to the next value.
-    /// `last` says that no other value follows.
+    /// Adds a value and the literal text after it, up to the next value. `last` says that no other
+    /// value follows.
     #[must_use]
     pub fn value(mut self, value: &(impl KeyPart + ?Sized), literal: &str, last: bool) -> Self {
         let stop = literal.chars().next();
-        // A `Display` that fails leaves what it wrote so far, as `to_string`
-        // would panic; a panic is not ours to add.
+        // A `Display` that fails keeps what it has written so far. `to_string` would panic instead,
+        // which this must not add.
         let _ = write!(
             Escape {
                 key: &mut self.key,
@@ -314,8 +312,8 @@ mod tests {
 
     use super::*;
 
-    /// Every pair of short values over an alphabet of the troublesome
-    /// characters makes a key of its own, whatever stands between them.
+    /// Every pair of short values over an alphabet of difficult characters makes a different key,
+    /// whatever stands between them.
     #[test]
     fn templates_are_injective() {
         let alphabet = ["", "%", ":", "a", "2", "5", "é", ",", "-", "C"];
@@ -373,13 +371,13 @@ mod tests {
             assert_eq!(shown(plain), plain);
         }
         assert_eq!(shown("a\nERROR b\r\t\0\u{7}"), r"a\nERROR b\r\t\0\u{7}");
-        // It ends a line for some, and turns it around for others.
+        // Some readers end a line at these characters, and others reverse it.
         assert_eq!(
             shown("a\u{2028}b\u{202e}c\u{85}"),
             r"a\u{2028}b\u{202e}c\u{85}"
         );
         assert_eq!(shown("\u{1b}[31m"), r"\u{1b}[31m");
-        // Nobody can write what is shown for another.
+        // No name is shown as another one is.
         assert_eq!(shown(r"a\nb"), r"a\\nb");
 
         let whole = "é".repeat(LONGEST_SHOWN);

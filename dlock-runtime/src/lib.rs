@@ -1,8 +1,8 @@
-//! The runtime under the `dlock` crate, which is what users name.
+//! The runtime behind the `dlock` crate, whose name users see.
 //!
-//! A call flows straight down, and each layer knows only the one under it:
+//! A call passes down through these layers, and each layer knows only the one below it:
 //!
-//! - scope: is the key held by the code that called us? Then re-enter.
+//! - scope: does the calling code hold the key already? Then re-enter.
 //! - gate: tasks of this process that want the same key queue here.
 //! - lease: renewal, local deadline, loss, and a release that always happens.
 //! - [`backend`]: the store's protocol and nothing else.
@@ -60,19 +60,18 @@ pub use key::{LockKey, MAX_KEY_BYTES};
 pub use options::{OnLost, Patience};
 pub use token::{FencingToken, TOKENS_PER_GRANT};
 
-/// What becomes of a body that has returned, as the type of a
-/// [`LockRequest`] says it.
+/// Whether a body that has returned is remembered, as the type of a [`LockRequest`] says.
 pub mod request {
     pub use crate::api::{Always, Once};
 }
 
-/// A limit on requests, for services that are built of `tower`'s layers.
+/// A limit on concurrent requests, for services that are built with `tower`'s layers.
 #[cfg(feature = "tower")]
 pub mod tower {
     pub use crate::api::tower::{Limit, LimitLayer};
 }
 
-/// What the attribute's expansion names.
+/// The names that the attribute's expansion uses.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::backend::Mode;

@@ -1,5 +1,5 @@
-//! What the code that `#[distributed_lock]` generates calls, and nobody else.
-//! No part of the public surface: it changes with the attribute.
+//! Called only by the code that `#[distributed_lock]` generates. Not part of the public interface:
+//! it changes with the attribute.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -22,7 +22,7 @@ pub trait Fallible {
     /// The error type.
     type Error;
 
-    /// The return value of a call that did not have the lock, or lost it.
+    /// The return value of a call that did not get the lock, or lost it.
     fn refused(error: Self::Error) -> Self;
 }
 
@@ -34,7 +34,7 @@ impl<T, E> Fallible for Result<T, E> {
     }
 }
 
-/// `From<LockError>`, with an error of its own when it is missing.
+/// `From<LockError>`, with its own compile error where that is missing.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `dlock::LockError`",
     label = "this error type does not implement `From<dlock::LockError>`",
@@ -46,7 +46,7 @@ pub trait FromLockError {
     fn from_lock_error(error: LockError) -> Self;
 }
 
-// Or the compiler names `From<LockError>` alone and not what to do about it.
+// Otherwise the compiler only names `From<LockError>`, without saying what to do.
 #[diagnostic::do_not_recommend]
 impl<E: From<LockError>> FromLockError for E {
     fn from_lock_error(error: LockError) -> Self {
@@ -54,26 +54,24 @@ impl<E: From<LockError>> FromLockError for E {
     }
 }
 
-/// What makes the return value where the attribute has no `on_error`.
+/// The function that makes the return value if the attribute has no `on_error`.
 #[must_use]
 pub fn refusal<R: Fallible<Error: FromLockError>>() -> fn(LockError) -> R {
     |error| R::refused(R::Error::from_lock_error(error))
 }
 
-/// Calls what makes the return value; of use since a closure in this place
-/// need not name the type of its argument.
+/// Calls `on_error`. A closure that is passed here need not name the type of its argument.
 pub fn refuse<R>(error: LockError, on_error: impl FnOnce(LockError) -> R) -> R {
     on_error(error)
 }
 
-/// Stands for a value of the declared return type in a `return` that is never
-/// taken.
+/// A value of the declared return type, for a `return` that is never taken.
 #[must_use]
 pub fn declared<R>() -> R {
     unreachable!("the return that is never taken")
 }
 
-/// `Into<LockKey>`, with an error of its own when it is missing.
+/// `Into<LockKey>`, with its own compile error where that is missing.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the key of a lock",
     label = "makes no key",
@@ -92,7 +90,7 @@ impl<K: Into<LockKey>> IntoLockKey for K {
     }
 }
 
-/// Makes the key out of the attribute's argument.
+/// Makes the key from the attribute's argument.
 pub fn lock_key(key: impl IntoLockKey) -> LockKey {
     key.into_lock_key()
 }
@@ -115,7 +113,7 @@ impl<N: Into<Arc<str>>> IntoLockName for N {
     }
 }
 
-/// Makes one name out of an element of the attribute's argument.
+/// Makes one name from an element of the attribute's argument.
 pub fn lock_name(name: impl IntoLockName) -> Arc<str> {
     name.into_lock_name()
 }
@@ -127,7 +125,7 @@ pub fn lock_name(name: impl IntoLockName) -> Arc<str> {
     note = "give `permits` a `u32`, or another whole number"
 )]
 pub trait IntoPermits {
-    /// The conversion; 0 is refused when the lock is asked for.
+    /// The conversion; 0 is refused when the lock is requested.
     fn into_permits(self) -> u32;
 }
 
@@ -138,16 +136,15 @@ impl<N: TryInto<u32>> IntoPermits for N {
     }
 }
 
-/// The options with a number of permits that is known only now.
+/// The options with a number of permits that is known only at run time.
 #[must_use]
 pub fn with_permits(options: &Options, permits: impl IntoPermits) -> Options {
     let mode = Mode::Permits(permits.into_permits());
     Options { mode, ..*options }
 }
 
-/// What an annotated body has returned. `Returned(&output).is_done()` says whether its work
-/// is done: the compiler finds the method of a `Result` first, and else that of
-/// [`NoResult`].
+/// The output of an annotated body. `Returned(&output).is_done()` says whether its work is done:
+/// the compiler finds the method for a `Result` first, and otherwise that of [`NoResult`].
 #[derive(Debug)]
 pub struct Returned<'a, T>(pub &'a T);
 
@@ -167,19 +164,19 @@ impl<T> Deref for Returned<'_, T> {
     }
 }
 
-/// Anything else that a body may return.
+/// Any other output of a body.
 #[derive(Debug)]
 pub struct NoResult;
 
 impl NoResult {
-    /// To return is to be done.
+    /// A body without a `Result` is done when it returns.
     #[must_use]
     pub fn is_done(&self) -> bool {
         true
     }
 }
 
-/// Runs an annotated function's body under its lock, and remembers it if it has done its
+/// Runs an annotated function's body under its lock, and remembers the body if it has done its
 /// work.
 pub fn run_once<F: Future>(
     key: impl Into<LockKey>,

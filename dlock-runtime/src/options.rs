@@ -1,5 +1,5 @@
-//! How one lock is taken: what the attribute's arguments and the request's
-//! methods set, before the manager's defaults fill the gaps.
+//! How one lock is taken: the settings from the attribute's arguments or the request's methods,
+//! before the manager's defaults fill the gaps.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::Mode;
 use crate::key::LockKey;
 
-/// How long a caller is ready to wait.
+/// How long a caller is willing to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Patience {
@@ -18,27 +18,26 @@ pub enum Patience {
     Wait,
     /// Not at all.
     Try,
-    /// This long, an outage of the store included.
+    /// This long, including an outage of the store.
     Within(Duration),
 }
 
-/// What becomes of a body whose lease was lost.
+/// What happens to a body whose lease was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLost {
     /// It is dropped at its next await.
     #[default]
     Cancel,
-    /// It goes on; [`current`](crate::current) shows the loss.
+    /// It continues; [`current`](crate::current) shows the loss.
     Continue,
 }
 
-/// What the keys of a lock have in common with those of other locks: what
-/// lock-order detection goes by.
+/// What the keys of a lock have in common with those of other locks, for lock-order detection.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shapes {
-    /// Nothing: each key stands for itself.
+    /// Nothing: each key is compared by itself.
     Keys,
     /// One for each key, as written.
     Known(&'static [Part]),
@@ -46,7 +45,7 @@ pub enum Shapes {
     OfTemplate,
 }
 
-/// One key of a lock, as far as it is known when compiling.
+/// One key of a lock, as far as it is known at compile time.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -56,15 +55,15 @@ pub struct Part {
     pub shape: &'static str,
 }
 
-/// Everything about a lock but its key. The attribute makes one `const` per
-/// function, so the fields are public to it and hidden from users.
+/// All settings of a lock except its key. The attribute makes one `const` for each function, so the
+/// fields are public to it and hidden from users.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Where the lock is asked for: the attribute's place, or the call's.
+    /// Where the lock is requested: the place of the attribute or of the call.
     pub site: &'static Location<'static>,
-    /// The name of this lock in spans, metrics and warnings, of low
-    /// cardinality: the key as the attribute has it, several with `, ` between.
+    /// The name of this lock in spans, metrics and warnings, of low cardinality: the key as written
+    /// in the attribute, or several keys with `, ` between them.
     pub template: &'static str,
     pub shapes: Shapes,
     pub ttl: Option<Duration>,
@@ -73,15 +72,14 @@ pub struct Options {
     pub renew: bool,
     pub max_hold: Option<Duration>,
     pub min_hold: Option<Duration>,
-    /// A body that returned `Ok` is remembered for so long.
+    /// How long a body that returned `Ok` is remembered.
     pub once: Option<Duration>,
     pub on_lost: OnLost,
     pub fenced: bool,
 }
 
 impl Options {
-    /// The defaults of the attribute's table, for a lock that is asked for
-    /// where this is called.
+    /// The defaults of the attribute's table, for a lock that is requested where this is called.
     #[must_use]
     #[track_caller]
     #[expect(
@@ -106,18 +104,18 @@ impl Options {
     }
 }
 
-/// Where one lock was asked for, and under which name.
+/// Where one lock was requested, and under which name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) site: &'static Location<'static>,
     pub(crate) template: &'static str,
-    /// A template that other keys may have too, whatever its values are called. One
-    /// without values stands for itself.
+    /// A template that other keys may share, whatever the names of its values. A key without values
+    /// is compared by itself.
     pub(crate) shape: &'static str,
 }
 
 impl Options {
-    /// The origin of the lock that is `name` among those of `key`.
+    /// The origin of the lock `name`, one of those of `key`.
     pub(crate) fn origin(&self, key: &LockKey, name: &str) -> Origin {
         let index = || key.names().position(|written| written == name);
         let (template, shape) = match self.shapes {

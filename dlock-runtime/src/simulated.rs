@@ -1,4 +1,4 @@
-//! What a test hands in so that it decides on time, chance and tasks.
+//! The interface through which a test decides on time, chance and tasks.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 
-/// What a test has in the place of the manager's thread, of chance, and of the clock.
+/// A test's replacement for the manager's thread, random numbers and the clock.
 pub trait Simulated: fmt::Debug + Send + Sync {
-    /// Where connections are kept.
+    /// The runtime where connections are kept.
     fn runtime(&self) -> &Handle;
 
-    /// Runs a task of the manager's.
+    /// Runs a task of the manager.
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
 
     /// See [`Time::draw`](crate::store::Time::draw).
     fn draw(&self) -> f64;
 
-    /// Another number each time.
+    /// A different number each time.
     fn count(&self) -> u64 {
         0
     }
@@ -27,7 +27,7 @@ pub trait Simulated: fmt::Debug + Send + Sync {
         tokio::time::Instant::now().into_std()
     }
 
-    /// A timer, which anybody may poll.
+    /// A timer that any task may poll.
     fn sleep_until(&self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(tokio::time::sleep_until(at.into()))
     }

@@ -1,9 +1,8 @@
-//! What the simulator hands in: the process that it simulates. Not for users.
+//! The simulated process, which the simulator passes in. Not for users.
 //!
-//! While a simulated process runs on this thread, it is asked for the time, for
-//! chance and for timers, and it runs the manager's tasks. So the runtime under
-//! test is the one that users have, down to its engine. Without a process on the
-//! thread all is as ever.
+//! While a simulated process runs on this thread, it provides the time, random numbers and timers,
+//! and it runs the manager's tasks. So the runtime under test is the one that users have, including
+//! its engine. On a thread without a process, everything works as usual.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -39,7 +38,7 @@ pub fn running() -> Option<Arc<dyn Simulated>> {
     RUNNING.with_borrow(Clone::clone)
 }
 
-/// By the clock of the process that runs.
+/// The time by the clock of the running process.
 pub(crate) fn now() -> Instant {
     running().map_or_else(Instant::now, |process| process.now().into())
 }
@@ -48,11 +47,11 @@ pub(crate) fn chance() -> f64 {
     running().map_or_else(fastrand::f64, |process| process.draw())
 }
 
-/// A timer of the process that runs.
+/// A timer of the running process.
 pub fn sleep(duration: Duration) -> Sleep {
     match running() {
         Some(process) => {
-            // As tokio does it: far enough for any program.
+            // As in tokio: far enough for any program.
             const YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
             let now = Instant::from_std(process.now());
             let deadline = now.checked_add(duration).unwrap_or(now + YEARS);

@@ -1,12 +1,12 @@
-//! What the parts of a manager share and wait by.
+//! The mutex of a manager's parts, and how they wait for a condition.
 
 use std::sync::{self, PoisonError, TryLockError};
 
 pub(crate) use std::sync::MutexGuard;
 use tokio::sync::Notify;
 
-/// A mutex that no panic spoils: whoever has it locked does not panic, or leaves behind
-/// what is whole.
+/// A mutex that a panic does not poison: code that holds it does not panic, or leaves consistent
+/// data behind.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
@@ -19,7 +19,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` while somebody has it locked.
+    /// `None` while the mutex is held.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -29,12 +29,12 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Waits until there is something to find, and looks whenever it is notified. Cancel-safe.
+/// Waits until `look` finds something. It looks again after each notification. Cancel-safe.
 pub(crate) async fn found<T>(notify: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         let notified = notify.notified();
         tokio::pin!(notified);
-        // Before the look: what is told from now on is not missed.
+        // Before the look, so that no later notification is missed.
         notified.as_mut().enable();
         if let Some(found) = look() {
             return found;

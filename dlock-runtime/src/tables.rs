@@ -1,11 +1,11 @@
-//! Hash maps and sets, with keys drawn for each process.
+//! Hash maps and sets, with a random seed for each process.
 //!
-//! Names of locks may come from a request, so that a map must not be one that whoever sends
-//! requests can fill with collisions: the hash is seeded by chance. It is not SipHash, which
-//! a section spent a twelfth of its instructions on.
+//! Names of locks may come from a request, so a client must not be able to fill a map with
+//! collisions: the hash has a random seed. It is not SipHash, on which a section spent a twelfth of
+//! its instructions.
 //!
-//! In a simulation all maps are hashed alike: the order in which the engine goes
-//! through one is a part of the run, which must be the same in every process.
+//! In a simulation all maps use the same hash: the order in which the engine goes through a map is
+//! a part of the run, which must be the same in every process.
 
 use std::collections;
 

@@ -1,4 +1,4 @@
-//! Fencing tokens: the number that tells a late writer from the present holder.
+//! Fencing tokens: the number that distinguishes a late writer from the current holder.
 
 use std::fmt;
 use std::num::{ParseIntError, TryFromIntError};
@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 /// How many token numbers one grant of a store reserves.
 ///
-/// A grant may be handed from task to task inside the process without the
-/// store being asked, and each hand-over needs a greater token than the one
-/// before it: the grant's own token is the first of these numbers.
+/// A grant may be handed from task to task inside the process without asking the store, and each
+/// hand-over needs a greater token than the one before it. The grant's own token is the first of
+/// these numbers.
 pub const TOKENS_PER_GRANT: u64 = 64;
 
 /// A number that rises with every grant of a key.
 ///
-/// Send it along with each write that the lock protects, and let the resource
-/// refuse a token lower than the highest it has seen: then a holder that was
-/// paused past its ttl cannot overwrite the work of its successor.
+/// Send it along with each write that the lock protects, and let the resource refuse a token lower
+/// than the highest it has seen. Then a holder that was paused past its ttl cannot overwrite the
+/// work of its successor.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -27,7 +27,7 @@ pub const TOKENS_PER_GRANT: u64 = 64;
 /// assert_eq!(newer.to_string(), "128");
 /// ```
 ///
-/// For a column of a database, which has a sign, and as text:
+/// As a signed column of a database, and as text:
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -40,16 +40,16 @@ pub const TOKENS_PER_GRANT: u64 = 64;
 /// # Ok(()) }
 /// ```
 ///
-/// With the feature `serde` it is a number. Some readers of JSON (JavaScript) round a number
-/// that is above 2^53: give them text.
+/// With the feature `serde` it is a number. Some readers of JSON (JavaScript) round numbers above
+/// 2^53: give them text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// What a store without tokens gives: lower than every real token, so that
-    /// a resource that has seen one refuses it.
+    /// The token from a store without tokens: lower than every real token, so that a resource that
+    /// has seen a real one refuses it.
     pub const NONE: Self = Self(0);
 
     /// The token of the `index`th hand-over after the grant.
@@ -63,8 +63,8 @@ impl FencingToken {
     }
 }
 
-/// The first of the numbers of a grant that a transaction of this number has made, in
-/// a store that counts its transactions; `None` if it is none.
+/// The first token number of a grant that was made by the transaction `number`, in a store that
+/// counts its transactions; `None` if `number` is not valid.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn of_transaction(number: i64) -> Option<u64> {
     u64::try_from(number).ok()?.checked_mul(TOKENS_PER_GRANT)
@@ -82,7 +82,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// As a column of a database has it. An error above `i64::MAX`.
+/// For a column of a database. An error above `i64::MAX`.
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 
@@ -91,7 +91,7 @@ impl TryFrom<FencingToken> for i64 {
     }
 }
 
-/// Of a column of a database. An error below 0.
+/// From a column of a database. An error below 0.
 impl TryFrom<i64> for FencingToken {
     type Error = TryFromIntError;
 
@@ -100,7 +100,7 @@ impl TryFrom<i64> for FencingToken {
     }
 }
 
-/// Of text, as it is displayed.
+/// From text, as displayed.
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 

@@ -1,4 +1,4 @@
-//! Templates of any text, with any values.
+//! Property tests with templates of any text and any values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use super::KeyTemplate;
 
-/// What the escaping is made of, so that collisions are near.
+/// The characters that the escaping uses, which make collisions likely.
 fn text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => select(&["", "%", ":", "a", "2", "5", "3A", ",", "%25", "é", "C", "-"][..]).prop_map(str::to_owned),
