@@ -1,9 +1,8 @@
 //! The names that the arguments bind, and how they get into the body.
 //!
-//! The body is an async block of its own, and takes of the arguments only what
-//! it mentions: the rest would be dropped after the lock is given back. So each
-//! name is bound again inside, where it also earns the warnings (`unused_mut`
-//! and its like) that the user's code deserves.
+//! The body is an async block of its own, and captures only the arguments that it mentions: the
+//! others would be dropped after the lock is given back. So each name is bound again inside, which
+//! also makes the compiler report the warnings for the user's code (`unused_mut` and similar).
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
@@ -16,7 +15,7 @@ use syn::{
 
 use crate::mentions::Mentions;
 
-/// What else than the body uses the arguments.
+/// What uses the arguments, in the body and elsewhere.
 pub(crate) struct Uses {
     /// What the key, `permits` and `on_error` mention.
     pub(crate) elsewhere: Mentions,
@@ -25,8 +24,8 @@ pub(crate) struct Uses {
     pub(crate) by_body: Mentions,
 }
 
-/// Writes the statements that move the arguments into the body, and takes from
-/// the signature what belongs to the names inside only.
+/// Writes the statements that move the arguments into the body, and removes from the signature what
+/// belongs only to the names inside.
 pub(crate) fn move_in(signature: &mut Signature, uses: &Uses, unnamed: bool) -> TokenStream {
     let mut statements = TokenStream::new();
     for (index, argument) in signature.inputs.iter_mut().enumerate() {
@@ -44,7 +43,7 @@ pub(crate) fn move_in(signature: &mut Signature, uses: &Uses, unnamed: bool) -> 
     statements
 }
 
-/// `self` cannot be bound again, but any use of it as a whole takes it along.
+/// `self` cannot be bound again, but any use of the whole `self` captures it.
 fn move_receiver(receiver: &Receiver) -> Option<TokenStream> {
     let owned = match &receiver.kind {
         ReceiverKind::Value => true,
@@ -66,12 +65,12 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
     visit(&mut argument.pat, |binding| {
         let name = &binding.ident;
         let plain = name.unraw().to_string();
-        // Once that is consumed, there is nothing left to move; whether it is, tokens do
-        // not tell.
+        // If the key consumes the argument, nothing is left to move. Its tokens do not show whether
+        // it does.
         if uses.before.contains(&plain) && !uses.by_body.contains(&plain) {
             return;
         }
-        // The `mut` of a `ref mut` is of the reference, not of the name.
+        // The `mut` of a `ref mut` belongs to the reference, not to the name.
         let mutability = if binding.by_ref.is_none() {
             binding.mutability.take()
         } else {
@@ -85,7 +84,7 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
         });
     });
     if !statements.is_empty() {
-        // What is expected happens inside only.
+        // What `expect` names happens inside only.
         argument
             .attrs
             .retain(|attribute| !attribute.path().is_ident("expect"));
@@ -93,8 +92,8 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
     statements
 }
 
-/// Silences the lints that would mean the statement, which the user has not
-/// written, and the warning that a name is unused if it is used elsewhere.
+/// Silences the lints about the statement, which the user has not written, and the warning about an
+/// unused name if the name is used elsewhere.
 fn quiet(name: &str, elsewhere: &Mentions) -> TokenStream {
     let unused = elsewhere.contains(name).then(|| quote!(unused_variables,));
     quote! {
@@ -107,14 +106,14 @@ fn quiet(name: &str, elsewhere: &Mentions) -> TokenStream {
     }
 }
 
-/// Finds each `let name = name;`, as macros write it to move an argument into a
-/// future, and says that the name is used if it is so elsewhere.
+/// Marks each `let name = name;`, which macros write to move an argument into a future, as allowed
+/// to be unused if the name is used elsewhere.
 pub(crate) fn already_moved(block: Group, elsewhere: &Mentions) -> Group {
     marked(&block, elsewhere).unwrap_or(block)
 }
 
-/// The group with its moves marked. `None` if there are none: a group that is
-/// built again has lost the places of its two brackets.
+/// The group with its moves marked. `None` if there are none, since a group that is built again
+/// loses the positions of its two brackets.
 fn marked(group: &Group, elsewhere: &Mentions) -> Option<Group> {
     let tokens: Vec<_> = group.stream().into_iter().collect();
     let mut output = TokenStream::new();
@@ -136,7 +135,7 @@ fn marked(group: &Group, elsewhere: &Mentions) -> Option<Group> {
     changed.then_some(output)
 }
 
-/// The name that these tokens bind to itself, if that is what they do.
+/// The name that these tokens bind to itself, if they do that.
 fn moves(tokens: &[TokenTree]) -> Option<String> {
     let [TokenTree::Ident(let_token), rest @ ..] = tokens else {
         return None;
@@ -158,7 +157,7 @@ fn moves(tokens: &[TokenTree]) -> Option<String> {
     is_move.then(|| name.unraw().to_string())
 }
 
-/// Attributes that say whether a name is there and which warnings it gets.
+/// Attributes that affect whether a name exists and which warnings it gets.
 fn concerns_name(attribute: &Attribute) -> bool {
     [
         "cfg", "cfg_attr", "allow", "expect", "warn", "deny", "forbid",

@@ -1,11 +1,11 @@
-//! Durations as the arguments write them: `500ms`, `30s`, `1m30s`.
+//! Durations in arguments: `500ms`, `30s`, `1m30s`.
 
 use std::time::Duration;
 
 /// The units, from the largest to the smallest, with their milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a duration, or says what is wrong with it and how to write it.
+/// Parses a duration, or says what is wrong with it and how to write it.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() {
         return Err(format!("the duration is empty; {HOW}"));
@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
                 Some(_) => format!("`{text}` is not a duration; {HOW}"),
             });
         }
-        // `units` only moves on, so a unit that was passed is found no more.
+        // `units` only moves forward, so a unit that was passed is not found again.
         let Some((_, factor)) = units.find(|(name, _)| *name == unit) else {
             return Err(if UNITS.iter().any(|(name, _)| *name == unit) {
                 format!("in `{text}`, larger units go first, and each only once: `1h30m`")
@@ -49,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 
 const HOW: &str = "write whole numbers with `ms`, `s`, `m` or `h`, such as `30s` or `1m30s`";
 
-/// The digits in front, the unit behind them, and all else.
+/// The digits at the start, the unit after them, and the rest.
 fn split_term(text: &str) -> (&str, &str, &str) {
     let (digits, rest) = split_while(text, |c| c.is_ascii_digit());
     let (unit, rest) = split_while(rest, char::is_alphabetic);

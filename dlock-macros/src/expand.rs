@@ -1,4 +1,4 @@
-//! Puts the pieces together.
+//! Generates the code.
 //!
 //! ```text
 //! async fn deduct(sku: &str) -> Result<u32, ShopError> { <body> }
@@ -22,14 +22,13 @@
 //! }
 //! ```
 //!
-//! With `once`, `run_once` is also told how to see whether the body is done.
+//! With `once`, `run_once` also gets a function that tells whether the body is done.
 //!
-//! The `return` that is never taken tells the compiler what the block returns
-//! before it reads the user's code, so that `?` and `into()` know their target
-//! and a mismatch is shown where it is. The `match` ends what the body's last
-//! expression borrows before the arguments are dropped, as in any function, in
-//! every edition; and of a mere block, the user would hear that its braces are
-//! superfluous.
+//! The `return` that is never taken tells the compiler the type of the block before it reads the
+//! user's code, so that `?` and `into()` know their target and a mismatch is reported at its place.
+//! The `match` drops what the body's last expression borrows before the arguments are dropped, as
+//! in any function, in every edition. A plain block in its place would get a lint about unnecessary
+//! braces.
 
 use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -41,9 +40,9 @@ use crate::function::{Boxed, Form, Function};
 use crate::mentions::Mentions;
 use crate::returns::{self, Returned};
 
-/// The item under its lock. Or, on an error of the user's, the error and the
-/// item as it was, so that nothing else fails for the lack of it, and without
-/// the warnings that it would get for what only the lock would use.
+/// The item under its lock. On a mistake of the user, the error and the unchanged item, so that
+/// nothing else fails because it is missing. Warnings about the item are silenced, since some of
+/// its parts may only be used by the lock.
 pub(crate) fn expand(args: TokenStream, item: &TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
@@ -84,7 +83,7 @@ fn locked(args: &Args, function: Function) -> TokenStream {
                 block,
                 output,
             } = *boxed;
-            // What has made this form has moved the arguments.
+            // The macro that made this form has moved the arguments already.
             let moves = TokenStream::new();
             let block = bindings::already_moved(block, &mentioned(args));
             let section = section(args, &Returned::new(output), &opening, &moves, &block);
@@ -166,8 +165,8 @@ fn mentioned(args: &Args) -> Mentions {
     mentions
 }
 
-/// Whether the attribute leaves the function as it is. Another macro might do
-/// something with an argument's name, so one without is left without.
+/// Whether the attribute leaves the function as it is. Another macro might use the name of an
+/// argument, so below such a macro no name is given to an argument without one.
 fn is_inert(attribute: &Attribute) -> bool {
     const INERT: [&str; 12] = [
         "doc",

@@ -1,5 +1,4 @@
-//! The item under the attribute: an `async fn`, or what `#[async_trait]` has
-//! made of one.
+//! The item under the attribute: an `async fn`, or the form that `#[async_trait]` makes of one.
 
 mod boxed;
 
@@ -24,9 +23,9 @@ pub(crate) struct Function {
 
 /// How the function is asynchronous.
 pub(crate) enum Form {
-    /// By itself; the block is its body, unparsed.
+    /// By itself. The block is its body, unparsed.
     Async(Group),
-    /// By the future it returns.
+    /// By the boxed future that it returns.
     Boxed(Box<Boxed>),
 }
 
@@ -35,7 +34,7 @@ impl Function {
         Self::read.parse2(item)
     }
 
-    /// The names that the arguments bind, `self` included.
+    /// The names that the arguments bind, including `self`.
     pub(crate) fn argument_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for argument in &self.signature.inputs {
@@ -84,7 +83,7 @@ impl Function {
     }
 }
 
-/// Whether a function's `fn` is next, behind what may stand before it.
+/// Whether a function's `fn` is next, after its optional qualifiers.
 fn begins_function(input: ParseStream<'_>) -> bool {
     let qualifiers = |input: ParseStream<'_>| {
         input.parse::<Option<Token![const]>>()?;
@@ -134,8 +133,7 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
     syn::Error::new_spanned(quote!(#fn_token #name), message)
 }
 
-/// The body's block, out of the invisible brackets that `macro_rules!` may have
-/// put around it.
+/// The body's block, without the invisible brackets that `macro_rules!` may have put around it.
 fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     input.step(|cursor| {
         let (block, rest) = cursor
@@ -159,8 +157,8 @@ fn unwrapped(tree: TokenTree) -> Option<Group> {
     }
 }
 
-/// Takes the attributes that stand first in a block out of it, and leaves the
-/// rest unparsed: an error in it is the compiler's to report.
+/// Separates the attributes at the start of a block from the rest, which stays unparsed: errors in
+/// it are reported by the compiler.
 fn split_inner_attributes(block: Group) -> syn::Result<(Vec<Attribute>, Group)> {
     let split = |input: ParseStream<'_>| {
         Ok((

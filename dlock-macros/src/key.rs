@@ -10,7 +10,7 @@ use crate::mentions::Mentions;
 use crate::source;
 use crate::template::Template;
 
-/// What names the lock, or the locks.
+/// The names of the lock, or of the locks.
 pub(crate) enum Key {
     One(Part),
     Many(Vec<Part>),
@@ -37,11 +37,11 @@ impl Key {
         if parts.iter().any(|part| matches!(part, Part::Template(_))) {
             return Ok(Self::Many(parts));
         }
-        // An array of expressions is a key as it stands, of whatever type.
+        // An array of expressions is a key as it is, of any type.
         Ok(Self::One(Part::Expression(value)))
     }
 
-    /// Whether it names more than one lock, as far as can be seen.
+    /// Whether the key names more than one lock, as far as the tokens show.
     pub(crate) fn is_several(&self) -> bool {
         match self {
             Self::One(Part::Expression(value)) => {
@@ -52,8 +52,8 @@ impl Key {
         }
     }
 
-    /// The names as written, each an expression's if it is no template: of use
-    /// for spans and metrics, as there are few of them.
+    /// The names as written, or the expressions that make them. Suitable for spans and metrics,
+    /// since there are few different ones.
     pub(crate) fn written(&self) -> String {
         let written: Vec<_> = match self {
             Self::One(Part::Expression(value)) => match ungrouped(value) {
@@ -65,8 +65,8 @@ impl Key {
         written.join(", ")
     }
 
-    /// Each name as written, with its shape if it has one. Empty if there is
-    /// nothing to say of one that [`written`](Self::written) does not.
+    /// Each name as written, with its shape if it has one. Empty for a single name without a shape,
+    /// of which [`written`](Self::written) says everything.
     pub(crate) fn shapes(&self) -> Vec<(String, Option<String>)> {
         let parts = self.parts().iter();
         let shapes: Vec<_> = parts.map(|part| (part.written(), part.shape())).collect();
@@ -76,7 +76,7 @@ impl Key {
         }
     }
 
-    /// Refuses what the function's arguments show to be a slip.
+    /// Refuses probable mistakes that the function's arguments reveal.
     pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
         self.parts().iter().try_for_each(|part| match part {
             Part::Template(template) => template.check(arguments),
@@ -84,7 +84,7 @@ impl Key {
         })
     }
 
-    /// What the expressions of the key mention, those in templates included.
+    /// What the expressions of the key mention, including those in templates.
     pub(crate) fn mentions(&self) -> Mentions {
         let mut mentions = self.consumable();
         for part in self.parts() {
@@ -97,7 +97,7 @@ impl Key {
         mentions
     }
 
-    /// What the key may consume: a template borrows, an expression need not.
+    /// What the key may consume: a template borrows, an expression may move.
     pub(crate) fn consumable(&self) -> Mentions {
         let mut mentions = Mentions::default();
         for part in self.parts() {
@@ -143,7 +143,7 @@ impl Part {
         }
     }
 
-    /// The name, put through one of the runtime's conversions.
+    /// The name, passed to one of the runtime's conversions.
     fn tokens(&self, krate: &Crate, conversion: &str) -> TokenStream {
         let (span, value) = match self {
             Self::Template(template) => (template.literal.span(), template_tokens(template, krate)),
@@ -174,8 +174,8 @@ fn text(expression: &Expr) -> String {
     source::text(expression.to_token_stream())
 }
 
-/// Refuses an expression with a string that looks like a template, but is none:
-/// it would name the same lock whatever the argument.
+/// Refuses an expression with a string that looks like a template but is none: it would name the
+/// same lock for every value of the argument.
 fn refuse_lookalikes(expression: &Expr, arguments: &[String]) -> syn::Result<()> {
     let mentions = Mentions::of(expression.to_token_stream());
     for name in arguments.iter().filter(|name| !mentions.contains(name)) {
@@ -211,7 +211,7 @@ fn template_tokens(template: &Template, krate: &Crate) -> TokenStream {
         .enumerate()
         .map(|(index, (value, after))| {
             let is_last = index == last;
-            // A block would move the value, and parentheses are a lint's business.
+            // A block would move the value, and unneeded parentheses would trigger a lint.
             let value = if binds_tighter_than_a_reference(value) {
                 quote!(#value)
             } else {
@@ -229,8 +229,8 @@ fn binds_tighter_than_a_reference(value: &Expr) -> bool {
     )
 }
 
-/// The expression without parentheses and without the invisible brackets that
-/// `macro_rules!` puts around what it was given.
+/// The expression without parentheses and without the invisible brackets that `macro_rules!` puts
+/// around its arguments.
 pub(crate) fn ungrouped(expression: &Expr) -> &Expr {
     match expression {
         Expr::Group(group) => ungrouped(&group.expr),

@@ -8,7 +8,7 @@ use syn::Path;
 pub(crate) struct Crate(pub(crate) Option<Path>);
 
 impl Crate {
-    /// The path of what generated code calls, as tokens at `span`.
+    /// The path of the module that generated code calls, as tokens at `span`.
     pub(crate) fn private(&self, span: Span) -> TokenStream {
         let path = self.0.as_ref().map(|path| quote!(#path));
         let path = path.unwrap_or_else(|| quote_spanned!(ours(span)=> ::dlock));
@@ -16,8 +16,8 @@ impl Crate {
     }
 }
 
-/// The place of `span`, for tokens of ours: names that the user's code does not
-/// see, and of which no lint speaks.
+/// The position of `span`, for generated tokens: names that the user's code does not see, and that
+/// lints ignore.
 pub(crate) fn ours(span: Span) -> Span {
     Span::mixed_site().located_at(span)
 }

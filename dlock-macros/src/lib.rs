@@ -1,9 +1,9 @@
-//! The attribute of `dlock`. Use it through that crate, which re-exports it
-//! and holds what the generated code calls.
+//! The attribute of `dlock`. Use it through that crate, which re-exports it and contains what the
+//! generated code calls.
 //!
-//! A call goes straight through: `args` reads what the user wrote in the
-//! parentheses, `function` reads the item under it, and `expand` writes one
-//! call into the runtime around the body. The body itself is never parsed.
+//! `args` reads what the user wrote in the parentheses, `function` reads the item under the
+//! attribute, and `expand` writes one call into the runtime around the body. The body itself is
+//! never parsed.
 
 mod args;
 mod bindings;
@@ -22,15 +22,13 @@ use proc_macro::TokenStream;
 
 /// Makes an async function a distributed critical section.
 ///
-/// The function's future first takes the lock that `key` names, then runs the
-/// body, then gives the lock back, whatever ended the body: a value, `?`, a
-/// panic, or the future being dropped. While the body runs, the lease is
-/// renewed.
+/// The function's future first takes the lock that `key` names, then runs the body, then gives the
+/// lock back, whatever ended the body: a value, `?`, a panic, or the future being dropped. While
+/// the body runs, the lease is renewed.
 ///
-/// With `#[distributed_lock(key = "stock:<sku>", ttl = "30s", timeout = "2s")]`
-/// above `async fn deduct(sku: &str, quantity: u32) -> Result<u32, ShopError>`,
-/// no two calls for one `sku` overlap, in this process or any other that uses
-/// the same store.
+/// With `#[distributed_lock(key = "stock:<sku>", ttl = "30s", timeout = "2s")]` above `async fn
+/// deduct(sku: &str, quantity: u32) -> Result<u32, ShopError>`, no two calls for one `sku` overlap,
+/// in this process or any other that uses the same store.
 ///
 /// # Arguments
 ///
@@ -42,53 +40,50 @@ use proc_macro::TokenStream;
 /// | `ttl = "30s"` | the lease (`ms`, `s`, `m`, `h`, and sums such as `1m30s`; at least `10ms`) | the configuration's |
 /// | `wait`, `try` or `timeout = "5s"` | wait for the lock; give up at once; give up after that time | the configuration's, else `wait` |
 /// | `mode = "read"` or `"write"` | shared or exclusive | `"write"` |
-/// | `permits = 10` or an expression over the arguments | at most so many bodies of the key at once, over all processes; a whole number from 1 on; not with `mode`, and above 1 not with `fenced` | exclusive |
+/// | `permits = 10` or an expression over the arguments | at most this many bodies of the key at once, over all processes; a whole number from 1 on; not with `mode`, and above 1 not with `fenced` | exclusive |
 /// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |
 /// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever; not with `renew = false` | none |
 /// | `min_hold = "5s"` | released no sooner than this after the grant; no longer than `max_hold` | none |
-/// | `once = "48h"` | a body that returned `Ok`, or no `Result` at all, is remembered under its key for so long: calls meanwhile are `LockError::Done`; after an `Err`, a panic or a death the next one runs it; for one key, not with `mode = "read"` or `permits` | off |
-/// | `on_error = expr` | `\|error: LockError\| …` makes the return value when the lock was not had or was lost | return `Err(error.into())` |
+/// | `once = "48h"` | a body that returned `Ok`, or no `Result` at all, is remembered under its key for this long: calls meanwhile get `LockError::Done`; after an `Err`, a panic or a death the next one runs it; for one key, not with `mode = "read"` or `permits` | off |
+/// | `on_error = expr` | `\|error: LockError\| …` makes the return value when the lock was not granted or was lost | return `Err(error.into())` |
 /// | `on_lost = "cancel"` or `"continue"` | a lost lease drops the body at its next await, or only shows in `dlock::current()` | `"cancel"` |
 /// | `fenced` | an error unless the store's fencing tokens are strict | off |
 /// | `crate = path` | where `dlock` is, when renamed | `::dlock` |
 ///
 /// # The key
 ///
-/// Values put into a template are escaped, so that different arguments never
-/// make the same key. A template is one string literal; anything else is an
-/// expression, and a string inside it is only text. In a template, the first
-/// `>` outside brackets, quotes and `::<…>` ends an expression; a comparison
-/// needs parentheses. The key is made when the future is first polled, before
-/// the arguments are moved into the body: the body may consume what the key
-/// mentions. What a key *expression* consumes, the body no longer has.
+/// Values in a template are escaped, so that different arguments never make the same key. A
+/// template is one string literal; anything else is an expression, and a string inside it is only
+/// text. In a template, the first `>` outside brackets, quotes and `::<…>` ends an expression; a
+/// comparison needs parentheses. The key is made when the future is first polled, before the
+/// arguments are moved into the body: the body may consume what the key mentions. What a key
+/// *expression* consumes is not available to the body.
 ///
 /// # The return type
 ///
-/// Without `on_error` the function returns a `Result<T, E>`, or an alias of
-/// one, with `E: From<LockError>`. With `on_error` it returns what it likes.
+/// Without `on_error` the function returns a `Result<T, E>`, or an alias of one, with `E:
+/// From<LockError>`. With `on_error` it may return any type.
 ///
 /// # The body
 ///
-/// It behaves as it would without the attribute. Arguments are dropped at its
-/// end, before the lock is given back, those that it does not mention included.
-/// What outlives the lock is the part of an argument that its pattern leaves
-/// unnamed, as in `(name, _): (String, Guard)`, and an argument that a key
-/// expression mentions and the body does not.
+/// It behaves as it would without the attribute. All arguments are dropped at its end, before the
+/// lock is given back, even those that it does not mention. Two things outlive the lock: the part
+/// of an argument that its pattern leaves unnamed, as in `(name, _): (String, Guard)`, and an
+/// argument that a key expression mentions and the body does not.
 ///
 /// # With other attributes
 ///
-/// Rust expands attributes from the top. `#[tokio::test]` and `#[tokio::main]`
-/// take the `async` away, so they belong *below* this one. `#[instrument]`
-/// works on either side: below, its span covers the body and the wait for the
-/// lock; above, the body only. Methods under `#[async_trait]` are understood as it leaves
-/// them; there, a destructured argument cannot be named in a key.
+/// Rust expands attributes from the top. `#[tokio::test]` and `#[tokio::main]` remove the `async`,
+/// so they belong *below* this one. `#[instrument]` works on either side: below, its span covers
+/// the body and the wait for the lock; above, the body only. Methods under `#[async_trait]` are
+/// supported in the form that it produces; there, a destructured argument cannot be named in a key.
 ///
-/// An axum handler names its extractors in the key, as in `Path(id): Path<u64>` and
-/// `key = "order:<id>"`; `#[debug_handler]` works on either side. With feature
-/// `axum`, `LockError` is a response.
+/// An axum handler names its extractors in the key, as in `Path(id): Path<u64>` and `key =
+/// "order:<id>"`; `#[debug_handler]` works on either side. With feature `axum`, `LockError` is a
+/// response.
 ///
-/// Of two locks on one function, the lower is taken first. To take several
-/// keys, `key = [a, b]` is better: it cannot deadlock.
+/// Of two locks on one function, the lower is taken first. To take several keys, `key = [a, b]` is
+/// better: it cannot deadlock.
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(args.into(), &item.into()).into()

@@ -1,4 +1,4 @@
-//! What an expression mentions, as far as its tokens tell.
+//! What an expression mentions, as far as its tokens show.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::LitStr;
@@ -31,8 +31,7 @@ impl Mentions {
             || self.formats.iter().any(|text| holds(text, '{', name))
     }
 
-    /// A string that holds `name` as a template or a format string would, but
-    /// is neither.
+    /// A string that contains `name` as a template or a format string would, but is neither.
     pub(crate) fn lookalike(&self, name: &str) -> Option<&LitStr> {
         let in_angles = self
             .formats
@@ -66,8 +65,7 @@ impl Mentions {
     }
 }
 
-/// Whether `name`, and not only the start of a longer one, stands behind an
-/// opening bracket.
+/// Whether `name`, and not only the start of a longer name, follows an opening bracket.
 fn holds(text: &LitStr, bracket: char, name: &str) -> bool {
     text.value().split(bracket).skip(1).any(|inside| {
         let tail = inside

@@ -1,4 +1,4 @@
-//! How the lock is taken: all that is known when compiling.
+//! How the lock is taken: the options that are known at compile time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::args::number;
 use crate::key::{Key, ungrouped};
 use crate::krate::Crate;
 
-/// What the arguments say; `None` and `false` leave the runtime's default.
+/// The options in the arguments; `None` and `false` leave the runtime's default.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
@@ -38,16 +38,16 @@ pub(crate) enum Patience {
 pub(crate) type Variant = &'static str;
 
 impl Options {
-    /// What may consume an argument: not the name of one, or of a field, as numbers are
-    /// copied.
+    /// The expression that may consume an argument. The name of an argument or of a field does not,
+    /// since numbers are copied.
     pub(crate) fn consumable(&self) -> Option<&Expr> {
         let is_name =
             |permits: &&Expr| matches!(ungrouped(permits), Expr::Path(_) | Expr::Field(_));
         self.permits.as_ref().filter(|permits| !is_name(permits))
     }
 
-    /// A reference to the runtime's `Options`, and the statement that stands before it:
-    /// they are a constant, but for the number of permits.
+    /// The statement to put first, and a reference to the runtime's `Options`. They are a constant
+    /// except for the number of permits.
     pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> (TokenStream, TokenStream) {
         let span = Span::mixed_site();
         let private = krate.private(span);
@@ -113,14 +113,14 @@ impl Options {
         if self.fenced {
             set("fenced", quote!(true));
         }
-        // A `const` block and not an item: an item would be seen by the body.
+        // A `const` block and not an item: the body could see an item.
         let constant = quote_spanned! {span=>
             const { &#private::Options { #(#fields,)* ..#private::Options::new() } }
         };
         let Some(permits) = &self.permits else {
             return (TokenStream::new(), constant);
         };
-        // A bare number would be an `i32`, which does not hold all of them.
+        // A bare number would be an `i32`, which cannot hold every `u32`.
         let permits = match number(permits) {
             Some(most) => most.into_token_stream(),
             None => permits.into_token_stream(),

@@ -1,4 +1,4 @@
-//! The declared return type, as the body may mention it.
+//! The declared return type, as the body may name it.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote_spanned};
@@ -10,7 +10,7 @@ use crate::krate::{Crate, ours};
 
 /// The type that a function returns or a future resolves to.
 pub(crate) struct Returned {
-    /// The type as an expression may name it: with `_` for what it may not.
+    /// The type as an expression may name it, with `_` for parts that it may not name.
     tokens: TokenStream,
     /// Where the user wrote it.
     span: Span,
@@ -39,8 +39,8 @@ impl Returned {
         }
     }
 
-    /// A `return` that is never taken. It tells the compiler what the block
-    /// around it returns before it reads the user's code.
+    /// A `return` that is never taken. It tells the compiler the type of the surrounding block
+    /// before it reads the user's code.
     pub(crate) fn never_taken(&self, krate: &Crate) -> TokenStream {
         let span = ours(self.span);
         let private = krate.private(span);
@@ -53,8 +53,7 @@ impl Returned {
         }
     }
 
-    /// The return value made of `error`: by `on_error`, or else by the type,
-    /// if it can hold one.
+    /// The return value made from `error`: by `on_error`, or else by the type, if it can hold one.
     pub(crate) fn refuse(
         &self,
         krate: &Crate,
@@ -72,7 +71,7 @@ impl Returned {
     }
 }
 
-/// Puts `_` where a type cannot be named.
+/// Replaces types that cannot be named with `_`.
 struct Infer;
 
 impl VisitMut for Infer {
@@ -90,8 +89,8 @@ impl VisitMut for Infer {
     }
 }
 
-/// Refuses a return type that is no `Result` at first sight. All others are
-/// for the compiler to judge, as only it sees through an alias.
+/// Refuses a return type that is obviously not a `Result`. The compiler judges all others, since
+/// only it sees through an alias.
 pub(crate) fn refuse_unfit(signature: &Signature) -> syn::Result<()> {
     let name = &signature.ident;
     let span = match &signature.output {

@@ -1,13 +1,13 @@
-//! Expressions as text, to name a lock where its key is an expression.
+//! Expressions as text, to name a lock whose key is an expression.
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
-/// The most characters of an expression that are shown.
+/// How many characters of an expression are shown.
 const LONGEST: usize = 80;
 
-/// The expression on one line, as short as it reads well. Written from its
-/// tokens and not copied from the file, so that a compiler's idea of spaces
-/// and a user's of line ends change no name in a dashboard.
+/// The expression on one short, readable line. It is built from the tokens and not copied from the
+/// file, so that the spaces of a compiler version and the user's line breaks do not change a name
+/// in a dashboard.
 pub(crate) fn text(tokens: TokenStream) -> String {
     let mut line = Line::default();
     line.write(tokens);
@@ -18,20 +18,20 @@ pub(crate) fn text(tokens: TokenStream) -> String {
     }
 }
 
-/// What was written last, as far as it matters to what comes next.
+/// What was written last, as far as it matters for the next token.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Last {
-    /// Nothing that needs a space behind it.
+    /// Nothing that needs a space after it.
     #[default]
     Tight,
     /// A name, a literal or a closed bracket: the end of an operand.
     Operand,
-    /// An operator that has a space on both sides, or a comma.
+    /// An operator with a space on both sides, or a comma.
     Spaced,
 }
 
-/// Operators of more than one character, the longer first. Not the shifts,
-/// which might be the brackets of a generic argument.
+/// Operators of more than one character, the longer ones first. Without the shifts, which might be
+/// the brackets of a generic argument.
 const JOINED: [&str; 13] = [
     "..=", "::", "..", "->", "=>", "==", "!=", "<=", ">=", "&&", "||", "+=", "-=",
 ];
@@ -40,7 +40,7 @@ const JOINED: [&str; 13] = [
 struct Line {
     text: String,
     last: Last,
-    /// The arguments of a closure have begun.
+    /// Whether the line is inside the arguments of a closure.
     in_bars: bool,
 }
 
@@ -105,13 +105,13 @@ impl Line {
         let (space, last) = match operator {
             "," | ";" | ":" => (false, Last::Spaced),
             "|" if self.in_bars => (false, Last::Spaced),
-            // It ends an operand, that a call may follow.
+            // It ends an operand, which a call may follow.
             "?" => (false, Last::Operand),
             "." | "::" | "!" | ".." | "..=" | "<" | ">" | "'" => {
                 (self.last == Last::Spaced, Last::Tight)
             }
             _ if after_operand => (true, Last::Spaced),
-            // In front of an operand, `&`, `*`, `-` and `|` belong to it.
+            // Before an operand, `&`, `*`, `-` and `|` belong to it.
             _ => (self.last == Last::Spaced, Last::Tight),
         };
         self.in_bars = operator == "|" && last == Last::Tight || self.in_bars && operator != "|";

@@ -10,11 +10,11 @@ use syn::{Expr, LitStr};
 
 use crate::krate::ours;
 
-/// A template, taken apart.
+/// A parsed template.
 pub(crate) struct Template {
-    /// As the user wrote it: the place of every error about it.
+    /// As the user wrote it. Every error about it is reported at its position.
     pub(crate) literal: LitStr,
-    /// The text in front of the first value.
+    /// The text before the first value.
     pub(crate) head: String,
     /// The values, each with the text up to the next one.
     pub(crate) values: Vec<(Expr, String)>,
@@ -50,8 +50,8 @@ impl Template {
         Ok(template)
     }
 
-    /// What all keys of the template have in common: its text, with `<>` for
-    /// each value. `None` if there is no value, and thus one key only.
+    /// What all keys of the template have in common: its text, with `<>` for each value. `None` if
+    /// it has no value, and so makes only one key.
     pub(crate) fn shape(&self) -> Option<String> {
         if self.values.is_empty() {
             return None;
@@ -64,14 +64,14 @@ impl Template {
         Some(texts.join("<>"))
     }
 
-    /// Refuses what the function's arguments show to be a slip.
+    /// Refuses probable mistakes that the function's arguments reveal.
     pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
         self.refuse_braces(arguments)?;
         self.refuse_unknown_names(arguments)
     }
 
-    /// Refuses `{name}` where `<name>` was surely meant: braces are plain text,
-    /// and the lock would have the same name whatever the argument.
+    /// Refuses `{name}` where `<name>` was surely meant: braces are plain text, so the lock would
+    /// have the same name for every value of the argument.
     fn refuse_braces(&self, arguments: &[String]) -> syn::Result<()> {
         let behind = self.values.iter().map(|(_, text)| text);
         for text in std::iter::once(&self.head).chain(behind) {
@@ -86,7 +86,7 @@ impl Template {
                 let Some((written, _)) = inside.split_once('}') else {
                     continue;
                 };
-                // A format spec (`{id:>8}`) has no place between `<` and `>`.
+                // A format spec (`{id:>8}`) is not allowed between `<` and `>`.
                 let meant = written.split(':').next().unwrap_or(name).trim_end();
                 return Err(self.error(format!(
                     "braces are plain text in a key: `{{{written}}}` would name the same lock for \
@@ -131,8 +131,8 @@ impl Template {
     }
 }
 
-/// Gives every token the literal's place, and with it the literal's hygiene:
-/// names resolve as if they stood where the literal does.
+/// Gives every token the literal's position, and so its hygiene: names resolve as if they stood
+/// where the literal does.
 fn parse_expression(text: &str, literal: &LitStr) -> syn::Result<Expr> {
     LitStr::new(text, literal.span())
         .parse_with(TokenStream::parse)
@@ -143,9 +143,8 @@ fn parse_expression(text: &str, literal: &LitStr) -> syn::Result<Expr> {
         })
 }
 
-/// Marks the names of fields and methods as ours. For them it makes no
-/// difference, except that the compiler does not propose to put a similar name
-/// where it takes the wrong one to be, which is all of the literal.
+/// Gives the names of fields and methods the hygiene of generated code. They resolve as before, but
+/// the compiler does not propose a similar name for them, which would replace the whole literal.
 fn own_members(tokens: TokenStream) -> TokenStream {
     let mut after_dot = false;
     let own = |mut token: TokenTree| {
@@ -178,7 +177,7 @@ mod tests {
         Template::parse(&LitStr::new(text, Span::call_site()))
     }
 
-    /// The template with its values as `syn` understood them.
+    /// The template with its values as `syn` parsed them.
     fn shape(text: &str) -> Vec<String> {
         let template = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let mut shape = vec![template.head.clone()];

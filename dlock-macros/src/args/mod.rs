@@ -1,4 +1,4 @@
-//! The attribute's arguments: from tokens ([`syntax`]) to what they mean.
+//! The attribute's arguments: from tokens ([`syntax`]) to their meaning.
 
 mod syntax;
 
@@ -16,13 +16,13 @@ use crate::key::{Key, ungrouped};
 use crate::krate::Crate;
 use crate::options::{Options, Patience, Variant};
 
-/// The arguments, checked.
+/// The checked arguments.
 pub(crate) struct Args {
     pub(crate) key: Key,
     pub(crate) options: Options,
-    /// What makes the return value out of an error.
+    /// Makes the return value from an error.
     pub(crate) on_error: Option<Expr>,
-    /// Where `dlock` is.
+    /// The path of `dlock`.
     pub(crate) krate: Crate,
 }
 
@@ -120,8 +120,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What is called with the error. A value in its place is a slip, of which the compiler would
-/// only say that it is no closure.
+/// The function that is called with the error. Refuses a plain value in its place: for this
+/// mistake, the compiler would only say that it is not a closure.
 fn on_error(argument: &Argument) -> syn::Result<Expr> {
     let value = argument.value("|error| …")?;
     let is = |path: &Expr, names: &[&str]| matches!(path, Expr::Path(path) if names.iter().any(|name| path.path.is_ident(name)));
@@ -146,7 +146,7 @@ impl Draft<'_> {
         self.given.iter().copied().find(|given| given.name == name)
     }
 
-    /// Refuses what a lock of permits cannot be.
+    /// Refuses options that a lock with permits cannot have.
     fn check_permits(&self) -> syn::Result<()> {
         let Some(permits) = &self.options.permits else {
             return Ok(());
@@ -166,8 +166,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Refuses to remember what cannot be: a mark is for one lock, of which somebody has
-    /// had all.
+    /// Refuses `once` where a mark cannot be kept: a mark needs one key and an exclusive lock.
     fn check_once(&self) -> syn::Result<()> {
         let Some(argument) = self.given("once") else {
             return Ok(());
@@ -191,8 +190,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Refuses times of a lease that contradict each other, as the runtime does
-    /// where they come together only there.
+    /// Refuses times of a lease that contradict each other. The runtime checks this too, for times
+    /// that meet only there.
     fn check_holds(&self) -> syn::Result<()> {
         let given = |name: &str| self.given(name);
         let Options {
@@ -222,10 +221,10 @@ impl Draft<'_> {
     }
 }
 
-/// What no store keeps, as `MIN_TTL` of the runtime says.
+/// No store keeps a shorter lease; the same as `MIN_TTL` of the runtime.
 const MIN_TTL: Duration = Duration::from_millis(10);
 
-/// What the runtime refuses in any setting.
+/// The runtime refuses longer times in any setting.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 fn ttl(argument: &Argument) -> syn::Result<Duration> {
@@ -284,7 +283,7 @@ fn permits(argument: &Argument) -> syn::Result<Expr> {
     Ok(value.clone())
 }
 
-/// The number that is written there.
+/// The value of a literal number.
 pub(crate) fn number(value: &Expr) -> Option<u32> {
     match ungrouped(value) {
         Expr::Lit(literal) => match &literal.lit {
@@ -295,7 +294,7 @@ pub(crate) fn number(value: &Expr) -> Option<u32> {
     }
 }
 
-/// One of two words, each with the variant that it stands for.
+/// One of two words, each with its variant.
 fn choice(argument: &Argument, choices: [(&str, Variant); 2]) -> syn::Result<Variant> {
     let [(first, _), (second, _)] = choices;
     let value = argument.value(&format!("\"{first}\""))?;

@@ -5,7 +5,7 @@ use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Lit, Token};
 
-/// Every argument there is, in the order of the documentation.
+/// Every argument, in the order of the documentation.
 const NAMES: [&str; 15] = [
     "key", "ttl", "wait", "try", "timeout", "mode", "permits", "renew", "max_hold", "min_hold",
     "once", "on_error", "on_lost", "fenced", "crate",

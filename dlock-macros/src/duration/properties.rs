@@ -1,4 +1,4 @@
-//! Any text in the place of a duration.
+//! Property tests with any text in the place of a duration.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

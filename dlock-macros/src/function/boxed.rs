@@ -1,4 +1,4 @@
-//! A function that returns a boxed future, as `#[async_trait]` makes them.
+//! A function that returns a boxed future, as `#[async_trait]` produces it.
 
 use proc_macro2::{Delimiter, Group, TokenStream};
 use quote::quote;
@@ -16,15 +16,15 @@ pub(crate) struct Boxed {
     pub(crate) pin: Path,
     /// `async move`, with its attributes.
     pub(crate) opening: TokenStream,
-    /// The block behind it, unparsed.
+    /// The block after it, unparsed.
     pub(crate) block: Group,
     /// `R`.
     pub(crate) output: Type,
 }
 
 impl Boxed {
-    /// Takes the body apart. All of it has to be the future: what ran before
-    /// the future is made would run without the lock.
+    /// Takes the body apart. The future must be the whole body: code that runs before the future is
+    /// made would run without the lock.
     pub(super) fn parse(output: Type, body: &Group) -> syn::Result<Self> {
         let read = |input: ParseStream<'_>| {
             let pin = input.call(Path::parse_mod_style)?;

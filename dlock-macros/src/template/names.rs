@@ -4,12 +4,11 @@ use proc_macro2::Ident;
 use syn::Expr;
 use syn::ext::IdentExt as _;
 
-/// Calls `with` on each name whose value the expression reads, where nothing
-/// but an argument can be meant: not a constant, a function, or a name that the
-/// expression binds itself.
+/// Calls `with` on each name whose value the expression reads and which can only be an argument:
+/// not a constant, a function, or a name that the expression binds itself.
 ///
-/// The compiler would find these, too, but take the whole template for the
-/// name, and propose to replace it.
+/// The compiler would find unknown names too, but it would take the whole template for the name and
+/// propose to replace it.
 pub(super) fn for_each(
     expression: &Expr,
     with: &mut impl FnMut(&Ident) -> syn::Result<()>,
@@ -27,7 +26,7 @@ pub(super) fn for_each(
             for_each(&index.expr, with)?;
             for_each(&index.index, with)
         }
-        // Not a call's arguments, which may be functions.
+        // Without the arguments of the call, which may be functions.
         Expr::MethodCall(call) => for_each(&call.receiver, with),
         Expr::Field(field) => for_each(&field.base, with),
         Expr::Await(wait) => for_each(&wait.base, with),
@@ -41,7 +40,7 @@ pub(super) fn for_each(
     }
 }
 
-/// Constants, statics and units are written in capitals.
+/// Names of constants, statics and unit structs begin with a capital.
 fn is_variable(name: &Ident) -> bool {
     !name.unraw().to_string().starts_with(char::is_uppercase)
 }

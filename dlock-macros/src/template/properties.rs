@@ -1,4 +1,4 @@
-//! Any text in the place of a template.
+//! Property tests with any text in the place of a template.
 
 use proc_macro2::Span;
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use syn::LitStr;
 
 use super::Template;
 
-/// What means something to the reader of templates, or to the lexer behind it.
+/// Characters that have a meaning to the template parser, or to the lexer that it uses.
 const PIECES: &[&str] = &[
     "<",
     ">",
@@ -83,7 +83,7 @@ fn any_text() -> impl Strategy<Value = String> {
     vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// Text of a template, as it is and as it is written.
+/// The text of a template, with its meaning and as it is written.
 fn plain_text() -> impl Strategy<Value = (String, String)> {
     let text = vec(
         select(&["a", ":", "<", ">", "%", "é", "->", "\"", " "][..]),
@@ -96,7 +96,7 @@ fn plain_text() -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// Expressions, the way `syn` shows them.
+/// Expressions, as `syn` displays them.
 fn expression() -> impl Strategy<Value = &'static str> {
     select(
         &[

@@ -1,10 +1,10 @@
 //! Finds the `>` that ends an expression in a template.
 //!
-//! By hand, since the compiler's own lexer ends the compilation, with an error
-//! that points nowhere, when it is given half a string or an odd bracket. What
-//! this lets through, that lexer can read.
+//! Written by hand, since the compiler's own lexer ends the compilation, with an error without a
+//! position, when it is given half a string or an unmatched bracket. That lexer can read everything
+//! that this scanner accepts.
 
-/// Why a template's expression cannot be taken out of it.
+/// Why a template's expression cannot be extracted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScanError {
     Empty,
@@ -14,7 +14,7 @@ pub(super) enum ScanError {
 }
 
 impl ScanError {
-    /// The error of the expression at the start of `text`, for the user.
+    /// The message for the user about the expression at the start of `text`.
     pub(super) fn message(&self, text: &str) -> String {
         match self {
             Self::Empty => "`<>` is empty; name what tells the locks apart, or write `<<` for a \
@@ -34,7 +34,7 @@ impl ScanError {
     }
 }
 
-/// How many bytes of `text` make the expression in front of its `>`.
+/// The length in bytes of the expression at the start of `text`, up to its `>`.
 pub(super) fn expression(text: &str) -> Result<usize, ScanError> {
     let mut scan = Scan {
         text,
@@ -51,7 +51,7 @@ pub(super) fn expression(text: &str) -> Result<usize, ScanError> {
 struct Scan<'a> {
     text: &'a str,
     at: usize,
-    /// What will close the brackets that are open, the innermost last.
+    /// The closing brackets that are still expected, the innermost last.
     open: Vec<char>,
 }
 
@@ -102,8 +102,8 @@ impl Scan<'_> {
         &self.text[..self.at]
     }
 
-    /// `::<…>`, `<…>` inside it, or the `<T as Trait>` that begins a path;
-    /// all other `<` compare.
+    /// Whether this `<` opens generics: `::<…>`, `<…>` inside it, or the `<T as Trait>` at the
+    /// start of a path. Every other `<` is a comparison.
     fn opens_generics(&self) -> bool {
         let before = self.before().trim_end();
         before.ends_with("::") || before.is_empty() || self.open.last() == Some(&'>')
@@ -113,7 +113,7 @@ impl Scan<'_> {
         self.before().ends_with(['-', '='])
     }
 
-    /// Moves behind the string that begins here, raw if an `r` stands before it.
+    /// Moves past the string that begins here, a raw one if an `r` stands before it.
     fn skip_string(&mut self) -> Result<(), ScanError> {
         let before = self.before();
         let prefix = before.trim_end_matches('#');
@@ -133,7 +133,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Moves behind the character that begins here, or the tick of a lifetime.
+    /// Moves past the character that begins here, or the tick of a lifetime.
     fn skip_quoted(&mut self) -> Result<(), ScanError> {
         let content = &self.rest()[1..];
         let mut characters = content.chars();
@@ -148,7 +148,7 @@ impl Scan<'_> {
     }
 }
 
-/// Where the text behind the next unescaped `quote` begins.
+/// Where the text after the next unescaped `quote` begins.
 fn closing_quote(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, character) in text.char_indices() {
@@ -162,7 +162,7 @@ fn closing_quote(text: &str, quote: char) -> Option<usize> {
     None
 }
 
-/// Whether the compiler's lexer knows the character, outside quotes.
+/// Whether the compiler's lexer accepts the character outside quotes.
 fn is_rust(character: char) -> bool {
     character.is_alphanumeric()
         || character.is_whitespace()
