@@ -84,7 +84,7 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
         });
     });
     if !statements.is_empty() {
-        // What `expect` names happens inside only.
+        // The lint that `expect` names fires inside only.
         argument
             .attrs
             .retain(|attribute| !attribute.path().is_ident("expect"));

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Warns once about a ttl that leaves no time to retry a renewal: one attempt without an answer may
-/// take a whole request timeout.
+/// Warns once about a ttl that leaves no time for a second and a third attempt to renew: one
+/// attempt without an answer may take a whole request timeout.
 #[derive(Debug)]
 pub(crate) struct ShortTtl {
     /// `None` for a store that always answers.

@@ -64,7 +64,7 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // Without a task, nobody else would end the count.
+        // If the task has ended, nothing is left to count.
         if Arc::strong_count(&self.left) > 1 {
             let _ = self.left.set(self.unsettled.count());
         }

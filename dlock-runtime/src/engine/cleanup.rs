@@ -166,7 +166,7 @@ impl<S: Store> Cleanup<S> {
     }
 
     /// Releases over the manager's connection: once, or until no late command can come any more. If
-    /// `late` is not known yet, it repeats until dropped. During an outage, this affects only
+    /// `late` is not known yet, it repeats without a limit. During an outage, this affects only
     /// requests that were in flight when the outage began.
     async fn repeat(&mut self, leaving: &Leaving<'_>, late: Option<Late>) {
         let running = Arc::clone(&self.running);

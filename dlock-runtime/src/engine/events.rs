@@ -27,7 +27,7 @@ struct Inner {
     began: Instant,
     /// When the last answered question was sent, in microseconds from `began`.
     last_response_at: AtomicU64,
-    /// When others were last told that this process is alive; 0 if they are not relied on to know.
+    /// When others were last told that this process is alive; 0 if not since its last farewell.
     known: AtomicU64,
     /// When others were last told that this process need not be alive. That may have taken back a
     /// beat that was sent before.

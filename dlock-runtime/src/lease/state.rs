@@ -25,7 +25,7 @@ pub(crate) struct Lease {
     token: FencingToken,
     clock: Clock,
     pub(super) state: Mutex<State>,
-    /// Notified when a renewal that was in flight has been answered.
+    /// Notified when a renewal in flight has ended, with or without an answer.
     pub(super) answered: Notify,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct WayBack {
     pub(super) since: Option<Instant>,
     /// The lease is kept until then, though nobody works under it any more.
     pub(super) kept_until: Option<Instant>,
-    /// The store has confirmed that it will let the lease expire at `kept_until`.
+    /// The store has answered the request to let the lease expire at `kept_until`.
     pub(super) confirmed: bool,
     /// A run-once body has ended well under this lease. The release leaves a mark that lasts this
     /// long.

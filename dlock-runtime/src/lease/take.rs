@@ -186,8 +186,8 @@ impl Asking<'_> {
 
     /// Gives back a grant that came too late, and asks again. The [`Pulse`] of the second request
     /// shows whether the store is slower than the ttl or this process stood still. If the answer
-    /// would have been in time without the standstill, this goes on: each attempt takes at least a
-    /// ttl.
+    /// would have been in time without the standstill, it tries again: each attempt takes at least
+    /// a ttl.
     async fn again(self, mut late: LeaseGuard) -> Answer {
         loop {
             let request = late.lease().request.again()?;

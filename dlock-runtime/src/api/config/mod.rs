@@ -163,7 +163,7 @@ impl Config {
     }
 
     /// The ttl of locks that do not set their own. 30 seconds by default; from
-    /// [`MIN_TTL`](crate::backend::MIN_TTL) to ten years, or as long as the store can keep a lock.
+    /// [`MIN_TTL`](crate::backend::MIN_TTL) to ten years, within what the store can keep.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
