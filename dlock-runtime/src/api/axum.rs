@@ -15,11 +15,11 @@ static TURNED_AWAY: Limited = Limited::new();
 /// | error | status | `Retry-After`, in seconds | body |
 /// |---|---|---|---|
 /// | `Busy` | 423 Locked | none: nothing is known of how long the lock will be held | `{"error":"lock_busy"}` |
-/// | `Done` | 409 Conflict | none: it need not be asked for again | `{"error":"lock_done"}` |
-/// | `Timeout` | 503 Service Unavailable | as long as the request has waited in vain, rounded up | `{"error":"lock_timeout"}` |
+/// | `Done` | 409 Conflict | none: there is nothing left to do | `{"error":"lock_done"}` |
+/// | `Timeout` | 503 Service Unavailable | as long as the request has waited, rounded up | `{"error":"lock_timeout"}` |
 /// | `Unavailable` | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
 /// | `ShutDown` | 503 Service Unavailable | 1: another copy of the service takes over | `{"error":"lock_shut_down"}` |
-/// | `TakenOut` | 503 Service Unavailable | none: an operator did not let it wait any longer | `{"error":"lock_taken_out"}` |
+/// | `TakenOut` | 503 Service Unavailable | none: an operator ended the wait | `{"error":"lock_taken_out"}` |
 /// | `Lost` | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
 /// | all others: mistakes in the program or its settings | 500 Internal Server Error | none | `{"error":"lock_failed"}` |
 ///

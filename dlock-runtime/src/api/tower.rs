@@ -30,7 +30,7 @@ use crate::options::{Options, Patience, Shapes};
 ///
 /// | what | status | `Retry-After`, in seconds | body |
 /// |---|---|---|---|
-/// | all permits are in use | 429 Too Many Requests, or [another](Self::status) | as long as it has waited in vain, rounded up; at least 1 | `{"error":"too_many_requests"}` |
+/// | all permits are in use | 429 Too Many Requests, or [another](Self::status) | as long as the request has waited, rounded up; at least 1 | `{"error":"too_many_requests"}` |
 /// | the store does not answer | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
 /// | after [`shutdown`](crate::shutdown) | 503 | 1 | `{"error":"lock_shut_down"}` |
 /// | an operator has taken the request [out of the queue](crate::LockManager::break_waiter) | 503 | none | `{"error":"lock_taken_out"}` |

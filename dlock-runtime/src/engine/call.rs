@@ -84,7 +84,7 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// The first operation.
+    /// Checks the store, as the first operation.
     pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
         let mut call = self.call_within(limit);
         attempts!(call, |deadline, _attempt| self.store.check(deadline))
@@ -92,7 +92,7 @@ impl<S: Store> Running<S> {
 }
 
 impl<S: Store> Call<'_, S> {
-    /// The operation begins only now.
+    /// Counts the time limit from now on.
     pub(super) fn start_again(&mut self) {
         self.count_from(self.running.time.now());
     }

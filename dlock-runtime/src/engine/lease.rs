@@ -164,7 +164,7 @@ impl<S: Store> Running<S> {
         })
     }
 
-    /// A lease that this process ends may have ended meanwhile.
+    /// Records an extension. A lease that this process ends may have ended meanwhile.
     fn renewed(&self, request: &Request, renewed: Renewed) -> Renewed {
         let Renewed::Extended { sent_at } = renewed else {
             return renewed;

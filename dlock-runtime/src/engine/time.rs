@@ -26,7 +26,7 @@ pub struct Time(Source);
 enum Source {
     /// The machine's, with the manager's runtime, whose time nobody pauses.
     Machine(Handle),
-    /// A test's.
+    /// The time of a simulation.
     Simulated(Arc<dyn Simulated>),
 }
 

@@ -220,7 +220,7 @@ impl State {
 }
 
 impl Waiting<'_> {
-    /// From here on it waits for what has this name.
+    /// From here on it waits under this name, that of what is before it in the queue.
     pub(super) fn watches(&mut self, name: Arc<str>) {
         let mut state = self.waiters.state.lock();
         if let Some(entry) = state.remove(&self.key, self.owner) {

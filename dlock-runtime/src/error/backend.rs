@@ -161,7 +161,7 @@ impl BackendError {
         }
     }
 
-    /// The error behind it, whether the message tells it or not.
+    /// The underlying error, whether the message contains it or not.
     #[must_use]
     pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
         self.cause.as_ref().map(ErrorCause::error)
@@ -174,7 +174,7 @@ impl BackendError {
     }
 }
 
-/// The subject of a sentence. A store that only answers for itself has no name at hand.
+/// The store as the subject of a sentence. Some callers do not know its name.
 fn the_store(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("the {name} store"),

@@ -81,7 +81,7 @@ pub enum LockError {
         subject: String,
         /// What the store or its client said, and what to do.
         reason: String,
-        /// The error behind it, if something below failed. See [`LockError::cause`].
+        /// The underlying error, if there is one. See [`LockError::cause`].
         cause: Option<ErrorCause>,
     },
 
@@ -113,7 +113,7 @@ pub enum LockError {
         setting: String,
         /// What is wrong with it and what to do.
         reason: String,
-        /// The error behind it, if something below failed. See [`LockError::cause`].
+        /// The underlying error, if there is one. See [`LockError::cause`].
         cause: Option<ErrorCause>,
     },
 
