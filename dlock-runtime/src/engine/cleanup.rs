@@ -4,8 +4,8 @@
 //! A command that was in flight when the caller left is followed first: on most stores that settles
 //! it within a round trip. If no answer comes, the store may run the command later than anything
 //! that is sent after it. So the release is repeated for as long as the store says that this may
-//! happen ([`Late`]), and then until the store has answered twice: it has run everything that it
-//! had received by the first answer before it gives the second.
+//! happen ([`Late`]). With [`Late::Until`], at least two releases must be answered: the store has
+//! run everything that it had received by the first answer before it gives the second.
 //!
 //! That period is counted from when the command was sent. For a command that nobody could follow,
 //! this time is unknown: the caller may have left it in the queue of a connection whose runtime
