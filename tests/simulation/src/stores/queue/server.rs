@@ -36,6 +36,8 @@ struct Holder {
     asked: Asked,
     token: u64,
     until: Duration,
+    /// It has asked or renewed since it was let in, and so has answered its grant.
+    claimed: bool,
 }
 
 /// Who asks, and for what.
@@ -74,6 +76,8 @@ pub(crate) enum Command {
     },
     /// The places of a process.
     Places(Arc<str>, ProcessId),
+    /// The place of one that its process does not know, and a grant that it has not answered.
+    Disown(Arc<str>, Owner),
     Farewell(ProcessId),
     List,
 }
@@ -122,7 +126,9 @@ impl Service for QueueServer {
                 self.advance(visit, &key);
                 let lock = self.locks.get_mut(&key);
                 let held = lock.and_then(|lock| lock.holder(owner));
-                let is_held = held.map(|holder| holder.until = visit.now + ttl).is_some();
+                let is_held = held
+                    .map(|holder| holder.lasts_until(visit.now + ttl))
+                    .is_some();
                 // Either way it has what this server says from now on.
                 visit.knows(owner);
                 Answer::Done(is_held)
@@ -184,6 +190,22 @@ impl Service for QueueServer {
                     places.filter(of_it).map(|place| place.owner).collect(),
                 ])
             }
+            Command::Disown(key, owner) => {
+                visit.knows(owner);
+                self.expire(visit, &key);
+                if let Some(lock) = self.locks.get_mut(&key) {
+                    lock.queue.retain(|place| place.owner != owner);
+                    let is_claimed = |holder: &mut Holder| holder.claimed;
+                    if !lock.holder(owner).is_some_and(is_claimed)
+                        && let Some(holder) = lock.take_back(owner)
+                    {
+                        visit.freed(&key);
+                        visit.given_back(&key, holder.token);
+                    }
+                    self.advance(visit, &key);
+                }
+                Answer::Done(true)
+            }
             Command::Farewell(process) => {
                 self.alive.remove(&process);
                 Answer::Done(true)
@@ -235,7 +257,7 @@ impl QueueServer {
             return Answer::Remembered;
         }
         if let Some(holder) = lock.holder(asked.owner) {
-            holder.until = now + asked.ttl;
+            holder.lasts_until(now + asked.ttl);
             visit.knows(asked.owner);
             return Answer::Granted(holder.token);
         }
@@ -255,10 +277,17 @@ impl QueueServer {
     fn grant(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked) -> Answer {
         let until = visit.now + asked.ttl;
         visit.knows(asked.owner);
-        Answer::Granted(self.hold(visit, key, asked, until))
+        Answer::Granted(self.hold(visit, key, asked, until, true))
     }
 
-    fn hold(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked, until: Duration) -> u64 {
+    fn hold(
+        &mut self,
+        visit: &mut Visit,
+        key: &Arc<str>,
+        asked: Asked,
+        until: Duration,
+        claimed: bool,
+    ) -> u64 {
         self.last_token += TOKENS_PER_GRANT;
         let token = self.last_token;
         visit.granted(key, token, asked.owner);
@@ -267,6 +296,7 @@ impl QueueServer {
             asked,
             token,
             until,
+            claimed,
         });
         token
     }
@@ -309,7 +339,7 @@ impl QueueServer {
         while let Some(next) = self.next(visit.now, key) {
             let until = visit.now + next.ttl.min(CLAIM);
             let (process, owner) = (next.process, next.owner);
-            self.hold(visit, key, next, until);
+            self.hold(visit, key, next, until, false);
             let pushed = Pushed {
                 key: Arc::clone(key),
                 owner: Some(owner),
@@ -360,6 +390,14 @@ impl QueueServer {
             }
         });
         locks.collect()
+    }
+}
+
+impl Holder {
+    /// It has the lock until then, and knows so.
+    fn lasts_until(&mut self, until: Duration) {
+        self.until = until;
+        self.claimed = true;
     }
 }
 

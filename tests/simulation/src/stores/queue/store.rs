@@ -298,14 +298,8 @@ impl Store for Queue {
             }));
         }
         for owner in gone {
-            let key = Arc::clone(&key);
-            let release = Command::Release {
-                key,
-                owner,
-                place_too: true,
-                done: None,
-            };
-            self.ask(release, deadline, attempt).await?;
+            let disown = Command::Disown(Arc::clone(&key), owner);
+            self.ask(disown, deadline, attempt).await?;
         }
         Ok(())
     }

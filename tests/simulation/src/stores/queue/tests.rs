@@ -95,6 +95,33 @@ fn who_is_granted_a_forgotten_lease_once_more_knows_nothing_new() {
     assert!(scene.thinks_it_has() > CLAIM * 9);
 }
 
+/// As by Redis's script: a lease that was answered is its owner's to give back.
+#[test]
+fn what_was_claimed_is_not_disowned() {
+    let holder = |scene: &Scene| scene.server.holders(KEY).expect("it decides alone")[0].owner;
+    let disown = |scene: &Scene, owner| {
+        scene.server.run(Command::Disown(KEY.into(), owner));
+    };
+    let scene = Scene::new();
+    disown(&scene, scene.first.owner);
+    assert_eq!(holder(&scene), scene.first.owner);
+    scene.release(scene.first.owner);
+    assert!(matches!(scene.ask(&scene.second), Answer::Granted(_)));
+    disown(&scene, scene.second.owner);
+    assert_eq!(holder(&scene), scene.second.owner);
+
+    let scene = Scene::new();
+    scene.release(scene.first.owner);
+    disown(&scene, scene.second.owner);
+    assert!(
+        scene
+            .server
+            .holders(KEY)
+            .expect("it decides alone")
+            .is_empty()
+    );
+}
+
 #[test]
 fn a_lease_is_forgotten_from_when_it_ends_too_soon() {
     let scene = Scene::new();
