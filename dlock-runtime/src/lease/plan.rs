@@ -143,10 +143,10 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 }
 
 /// After a third of the ttl, or a little sooner, so that leases that were taken together are not
-/// renewed together for ever.
+/// renewed together for ever. Two thirds of the ttl are left at that moment.
 fn renew_at(deadline: Instant, ttl: Duration) -> Instant {
     let jitter = ttl.mul_f64(chance() / 15.0);
-    let before_the_end = (ttl * 2 / 3).saturating_sub(drift_margin(ttl)) + jitter;
+    let before_the_end = ttl * 2 / 3 + jitter;
     deadline.checked_sub(before_the_end).unwrap_or(deadline)
 }
 
@@ -234,6 +234,22 @@ mod tests {
                         assert!(looks <= 2, "{looks} looks, {late:?} late, at {plan:?}");
                     }
                 }
+            }
+        }
+    }
+
+    /// `Held::deadline` says so, and `dlock run --kill-after` goes by it.
+    #[test]
+    fn two_thirds_of_the_ttl_are_left_when_it_is_renewed() {
+        let start = Instant::now() + Duration::from_secs(60);
+        for ttl in TTLS.into_iter().chain([3_600_000]).map(Duration::from_millis) {
+            for _ in 0..1_000 {
+                let plan = Plan::new(start, ttl);
+                let Step::LookAt(due) = plan.step(start) else {
+                    panic!("{plan:?}");
+                };
+                let left = plan.deadline() - due;
+                assert!(left >= ttl * 2 / 3, "{left:?} of {ttl:?}");
             }
         }
     }
