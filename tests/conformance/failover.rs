@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock::LockManager;
+use dlock::{LockError, LockGuard, LockManager};
 
 use crate::processes::{ENDLESS, Scene, all_end_well};
 use crate::restart::next_token;
 use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served, shown};
 use crate::support::runtimes::current_thread;
-use crate::support::wait::{HANG, eventually};
+use crate::support::wait::{HANG, eventually, within};
 use crate::{Running, Store};
 
 /// How a leader fails.
@@ -89,6 +89,7 @@ async fn processes_go_on(store: &mut dyn Led) {
 async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     let (holder, other) = (patient(store).await, patient(store).await);
     let ttl = Duration::from_secs(30);
+    let shared = Shared::of(&other, ttl).await;
     let guard = held(holder.lock("key").ttl(ttl)).await;
     let first = tokio::spawn(next_token(other.lock("key").ttl(ttl)));
     queued(&holder, "key", 1).await;
@@ -96,7 +97,10 @@ async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     let second = tokio::spawn(next_token(late.lock("key").ttl(ttl)));
     queued(&holder, "key", 2).await;
     store.has_told("key").await;
+    let marking = tokio::spawn(shared.begins_to_mark());
     store.lose_leader("key", Failure::Dies).await;
+    let shared = within(HANG, marking).await.expect("no panic");
+    shared.goes_along(&holder, store.forgets()).await;
     for manager in [&holder, &other, &late] {
         queued(manager, "key", 2).await;
     }
@@ -117,6 +121,73 @@ async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     assert!(again.token() > last);
     again.release().await.expect("the release");
     nothing_left(&holder).await;
+}
+
+/// Permits that are held, what has been done, and what is about to be.
+struct Shared {
+    permits: Vec<LockGuard>,
+    once: bool,
+    marks: Option<LockGuard>,
+    marked: Option<Result<(), LockError>>,
+}
+
+impl Shared {
+    async fn of(manager: &LockManager, ttl: Duration) -> Self {
+        let can = manager.capabilities();
+        let mut permits = Vec::new();
+        for _ in 0..if can.permits { 2 } else { 0 } {
+            permits.push(held(manager.lock("permits").permits(2).ttl(ttl)).await);
+        }
+        let mut marks = None;
+        if can.once {
+            let once = |key| manager.lock(key).once(10 * HANG).ttl(ttl);
+            let done = held(once("done")).await;
+            done.release_done().await.expect("the release");
+            marks = Some(held(once("marked")).await);
+        }
+        Self {
+            permits,
+            once: can.once,
+            marks,
+            marked: None,
+        }
+    }
+
+    /// As the leader fails.
+    async fn begins_to_mark(mut self) -> Self {
+        if let Some(marks) = self.marks.take() {
+            self.marked = Some(within(HANG, marks.release_done()).await);
+        }
+        self
+    }
+
+    async fn goes_along(self, other: &LockManager, forgets: bool) {
+        if let [first, _] = &self.permits[..] {
+            let asked = async || {
+                let lock = other.lock("permits").permits(2);
+                match within(HANG, lock.try_acquire()).await {
+                    Err(LockError::Unavailable { .. }) => None,
+                    answer => Some(answer),
+                }
+            };
+            is_busy(eventually("it answers", asked).await);
+            assert!(first.is_held());
+        }
+        for permit in self.permits {
+            permit.release().await.expect("it was held to the end");
+        }
+        if self.once {
+            for key in ["done", "marked"] {
+                // One that was confirmed by a leader alone may be forgotten.
+                let may_be_gone = forgets && key == "marked";
+                let forgotten = other.forget(key).await.expect("forget");
+                assert!(forgotten || may_be_gone, "{key}");
+            }
+        }
+        if let Some(marked) = self.marked {
+            assert!(marked.is_ok() || forgets, "{marked:?}");
+        }
+    }
 }
 
 /// Waits until a lease is extended, as whoever leads now shows it.

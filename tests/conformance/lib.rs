@@ -582,6 +582,7 @@ macro_rules! __themes {
                 a_lock_that_was_had_unheard_is_given_back
                 a_lock_whose_answer_was_lost_is_had
                 a_release_whose_answer_was_lost_is_one
+                a_permit_whose_answer_was_lost_is_one_of_two
                 a_shutdown_waits_for_what_was_dropped
                 cut_connections_keep_nobody_waiting
                 dead_connections_are_replaced
@@ -596,6 +597,7 @@ macro_rules! __themes {
             start_alone restart {
                 tokens_rise_across_a_restart
                 what_is_held_and_waited_for_goes_on
+                permits_and_what_was_done_go_on
             }
             start load {
                 ten_contenders_add_up

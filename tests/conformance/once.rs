@@ -224,24 +224,41 @@ pub(crate) async fn a_lease_that_was_lost_marks_nothing(store: &mut dyn Store) {
     nothing_left(&one).await;
 }
 
-/// Its holder does not know yet, or just so; and somebody else has it by then, or nobody.
+/// Its holder does not know yet, or just so; and by then nobody else has it, or somebody has,
+/// or has done it.
 pub(crate) async fn a_lock_that_was_taken_away_is_not_marked(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
     };
-    for is_anothers in [false, true] {
+    let taken_away = async || {
         let guard = held(once(&one)).await;
         store.take_away("key").await;
-        let next = match is_anothers {
-            true => Some(held(other.lock("key")).await),
-            false => None,
+        guard
+    };
+    is_lost(within(HANG, taken_away().await.release_done()).await);
+    had(&other, "key").await;
+
+    let guard = taken_away().await;
+    let next = held(other.lock("key")).await;
+    is_lost(within(HANG, guard.release_done()).await);
+    is_busy(one.lock("key").try_acquire().await);
+    next.release().await.expect("it is its own");
+    had(&other, "key").await;
+
+    for marks in [true, false] {
+        let guard = taken_away().await;
+        does(once(&other), Ok::<_, ()>(())).await.expect("done");
+        let by = shown(&other, "key").await.done.expect("a mark").owner;
+        let late = async {
+            match marks {
+                true => guard.release_done().await,
+                false => guard.release().await,
+            }
         };
-        is_lost(within(HANG, guard.release_done()).await);
-        if let Some(next) = next {
-            is_busy(one.lock("key").try_acquire().await);
-            next.release().await.expect("it is its own");
-        }
-        had(&other, "key").await;
+        is_lost(within(HANG, late).await);
+        let seen = shown(&other, "key").await;
+        assert_eq!(seen.done.map(|done| done.owner), Some(by), "{marks}");
+        forget(&other).await;
     }
     nothing_left(&one).await;
 }

@@ -1,11 +1,17 @@
 //! The store's servers stop and start again, with all that they have confirmed.
 
-use dlock::{FencingToken, LockError, LockRequest};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{FencingToken, LockError, LockManager, LockRequest};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::tokens::{gives_none, next};
 use super::{Store, connect, held, queued};
-use crate::support::locks::{healed, is_busy, served};
-use crate::support::wait::HANG;
+use crate::support::critical::Section;
+use crate::support::locks::{all_served, healed, is_busy, is_done, nothing_left, served};
+use crate::support::wait::{HANG, within};
 
 pub(crate) async fn tokens_rise_across_a_restart(store: &mut dyn Store) {
     // A crash may undo a release: the lease then ends by itself.
@@ -48,6 +54,50 @@ pub(crate) async fn what_is_held_and_waited_for_goes_on(store: &mut dyn Store) {
         let next = served(waiting).await;
         assert!(next > token || gives_none(&holder), "{next} after {token}");
     }
+}
+
+/// Two hundred want one of seven permits that are held; and what was done stays so.
+pub(crate) async fn permits_and_what_was_done_go_on(store: &mut dyn Store) {
+    let patient = async || connect(super::config(store).request_timeout(HANG)).await;
+    let (holder, one, other) = (patient().await, patient().await, patient().await);
+    let can = holder.capabilities();
+    if !can.permits || !can.once {
+        return;
+    }
+    let permit = |manager: &LockManager| manager.lock("key").permits(7);
+    let done = held(holder.lock("done").once(10 * HANG)).await;
+    done.release_done().await.expect("the release");
+    let mut all = Vec::new();
+    for _ in 0..7 {
+        all.push(held(permit(&holder)).await);
+    }
+    let inside = Arc::new(Section::default());
+    let mut contenders = JoinSet::new();
+    for manager in [&one, &other].into_iter().cycle().take(200) {
+        let (lock, inside) = (permit(manager), Arc::clone(&inside));
+        contenders.spawn(lock.run(async move {
+            inside.during(sleep(Duration::from_millis(2))).await;
+        }));
+    }
+    if can.fair {
+        queued(store, &holder, "key", 14).await;
+    }
+    if !store.restart().await {
+        contenders.abort_all();
+        return;
+    }
+    healed(&holder).await;
+    is_done(within(HANG, other.lock("done").try_acquire()).await);
+    is_busy(permit(&holder).try_acquire().await);
+    assert_eq!(inside.entries(), 0, "somebody was let in");
+    for permit in all {
+        permit.release().await.expect("it was held to the end");
+    }
+    all_served(contenders).await;
+    assert_eq!(inside.entries(), 200);
+    assert!(inside.most() <= 7, "{} of seven", inside.most());
+    assert!(holder.forget("done").await.expect("forget"));
+    nothing_left(&holder).await;
 }
 
 /// Waits for a lock, and gives it back.

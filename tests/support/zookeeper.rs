@@ -321,8 +321,12 @@ pub(crate) struct Ensemble(pub(crate) Vec<ZooKeeperServer>);
 impl Ensemble {
     /// Up, with a leader.
     pub(crate) async fn start() -> Self {
+        Self::with(Setup::default()).await
+    }
+
+    pub(crate) async fn with(setup: Setup) -> Self {
         let peers = peers();
-        let setup = Setup::default().tidy();
+        let setup = setup.tidy();
         Self::of([peers.clone(), peers.clone(), peers], setup).await
     }
 

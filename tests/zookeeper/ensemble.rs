@@ -8,7 +8,7 @@ use dlock_conformance::{Store, async_trait, failovers};
 use crate::harness::{config, connect};
 use crate::support::locks::{had, healed, healed_at, held, impatient, queued, served};
 use crate::support::wait::{HANG, eventually, within};
-use crate::support::zookeeper::Ensemble;
+use crate::support::zookeeper::{Ensemble, Setup};
 
 fn url(ensemble: &Ensemble, session: &str) -> String {
     format!(
@@ -85,7 +85,7 @@ struct Elected {
 impl Store for Elected {
     async fn start() -> Self {
         Self {
-            ensemble: Ensemble::start().await,
+            ensemble: Ensemble::with(Setup::default().extended()).await,
             lost: None,
         }
     }

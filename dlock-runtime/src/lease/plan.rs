@@ -242,7 +242,11 @@ mod tests {
     #[test]
     fn two_thirds_of_the_ttl_are_left_when_it_is_renewed() {
         let start = Instant::now() + Duration::from_secs(60);
-        for ttl in TTLS.into_iter().chain([3_600_000]).map(Duration::from_millis) {
+        for ttl in TTLS
+            .into_iter()
+            .chain([3_600_000])
+            .map(Duration::from_millis)
+        {
             for _ in 0..1_000 {
                 let plan = Plan::new(start, ttl);
                 let Step::LookAt(due) = plan.step(start) else {
