@@ -71,4 +71,13 @@ async fn servers_that_the_url_does_not_name_are_told() {
     let one = connect(&format!("zookeeper://127.0.0.1:{port}/test")).await;
     let words = ["3 servers", "names 1"];
     says(&one, "ensemble", Level::Warn, &words).await;
+
+    // One that takes connections and answers nobody.
+    let hangs = &ensemble.0[(ensemble.leader().await + 1) % 3];
+    hangs.pause();
+    let versions = found(&all, "version").await;
+    let place = format!("127.0.0.1:{}: it takes", hangs.port());
+    let is_told =
+        |finding: &Finding| finding.level == Level::Warn && finding.message.contains(&place);
+    assert!(versions.iter().any(is_told), "{place}: {versions:?}");
 }

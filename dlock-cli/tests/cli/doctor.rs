@@ -10,6 +10,7 @@ use crate::support::cluster::Cluster;
 use crate::support::machine::Machine;
 use crate::support::nodes::Nodes;
 use crate::support::redis::{RedisServer, Setup};
+use crate::support::sentinel::{Deployment, Passwords};
 use crate::{code, dlock, ran, redis, stderr, stdout};
 
 /// The checks of this level, and what is said of them.
@@ -276,6 +277,38 @@ async fn a_master_of_a_cluster_that_is_not_there() {
         assert_eq!(versions.count(), 2, "killed: {killed}: {said}");
         if !killed {
             cluster.servers[1].resume();
+        }
+    }
+}
+
+/// Most of them go on naming the master, and the next that goes would take the locks along.
+#[tokio::test]
+async fn a_sentinel_that_is_not_there() {
+    let mut deployment = Deployment::calm(&Passwords::default(), |port| port).await;
+    let url = deployment.url("");
+    let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
+    let address = |number: usize| format!("sentinel at 127.0.0.1:{}", ports[number]);
+    for killed in [false, true] {
+        match killed {
+            false => deployment.sentinels[0].pause(),
+            true => {
+                deployment.sentinels[0].resume();
+                deployment.sentinels[0].kill();
+            }
+        }
+        let mut tool = dlock(&url, &["doctor"]);
+        tool.env("DLOCK_REQUEST_TIMEOUT", "10s");
+        let output = ran(tool).await;
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(code(&output), 0, "killed: {killed}: {said}");
+        let names = |level: &str, number: usize| {
+            let told = told(&output, level).into_iter();
+            let mut of_servers = told.filter(|(check, _)| check == "server");
+            of_servers.any(|(_, what)| what.contains(&address(number)))
+        };
+        assert!(names("warn", 0), "killed: {killed}: {said}");
+        for number in [1, 2] {
+            assert!(names("ok", number), "killed: {killed}: {said}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redis::{Cmd, InfoDict};
 
 use super::commands;
@@ -35,7 +35,26 @@ impl RedisStore {
                 Ok(server) => self.look_at_server(&server, tag, deadline).await,
                 Err(failure) => vec![self.not_reached(tag, failure)],
             });
-        join_all(looks).await.concat()
+        let (mut found, of_servers) = join(self.look_at_sentinels(deadline), join_all(looks)).await;
+        found.extend(of_servers.into_iter().flatten());
+        found
+    }
+
+    /// Of each that the URL names.
+    async fn look_at_sentinels(&self, deadline: Deadline) -> Vec<Finding> {
+        let Connector {
+            locator,
+            settings,
+            time,
+            ..
+        } = &*self.connector;
+        match locator {
+            Locator::Sentinels(sentinels) => {
+                let deadline = deadline.within(settings.patience());
+                sentinels.look(time, deadline).await
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What it is called, and what to do.

@@ -36,6 +36,8 @@ enum Asked {
     Said(String, String),
     /// It answers, and does not say.
     Silent,
+    /// It takes connections, and says nothing.
+    Hangs,
     NotReached(String),
 }
 
@@ -45,7 +47,9 @@ impl ZooKeeperStore {
             return Vec::new();
         };
         let mut found = vec![self.session_timeout(&session), self.remembering(&session)];
-        let members = members_of(&session, deadline).await;
+        // The server of this session may be the one that hangs.
+        let in_time = deadline.within(deadline.remaining() / 2);
+        let members = members_of(&session, in_time).await;
         found.push(self.ensemble_of(&session, members.as_deref()));
         found.extend(self.versions(members.unwrap_or_default(), deadline).await);
         found.push(Finding::new(
@@ -167,6 +171,12 @@ impl ZooKeeperStore {
                      (4lw.commands.whitelist)"
                         .to_owned(),
                 ),
+                Asked::Hangs => (
+                    Level::Warn,
+                    "it takes connections and does not answer; locks go on with the others while \
+                     they are more than half"
+                        .to_owned(),
+                ),
                 // Those of the URL are looked at anyway.
                 Asked::NotReached(_) if member.is_none() => return None,
                 Asked::NotReached(why) => (
@@ -183,8 +193,10 @@ impl ZooKeeperStore {
     async fn asked(&self, host: &str, deadline: Deadline) -> Asked {
         let context = &self.ensemble.context;
         let limit = deadline.min(context.time.after(context.patience()));
+        let mut is_connected = false;
         let asking = async {
             let mut connection = TcpStream::connect(host).await?;
+            is_connected = true;
             connection.write_all(b"srvr").await?;
             let mut answer = Vec::new();
             let mut answering = connection.take(LONGEST_ANSWER);
@@ -192,6 +204,7 @@ impl ZooKeeperStore {
             Ok::<_, std::io::Error>(answer)
         };
         match context.time.bound(limit, asking).await {
+            Err(_) if is_connected => Asked::Hangs,
             Err(_) => Asked::NotReached("it does not answer".to_owned()),
             Ok(Err(error)) => Asked::NotReached(error.to_string()),
             Ok(Ok(answer)) => version(&String::from_utf8_lossy(&answer)),

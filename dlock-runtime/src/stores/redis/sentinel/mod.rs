@@ -10,6 +10,8 @@
 mod follow;
 mod votes;
 
+use std::sync::Arc;
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{Pipeline, Value};
@@ -23,7 +25,7 @@ use super::errors::{Endpoint, Role};
 use super::names::Keyspace;
 use super::settings::{self, FILES, Settings};
 use super::socket::ask_once;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Finding, Level};
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::limits;
@@ -154,18 +156,7 @@ impl Sentinels {
         time: &Time,
         deadline: Deadline,
     ) -> Result<Address, BackendError> {
-        let question = &self.question();
-        let asking = self
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, node)| async move {
-                let endpoint = self.endpoint(index);
-                let asked = ask_once(question, node, &self.settings, &endpoint, time, deadline);
-                let answers = asked.await;
-                (index, answers.and_then(|answers| self.read(index, answers)))
-            });
-        let mut asking: FuturesUnordered<_> = asking.collect();
+        let mut asking = self.ask_each(time, deadline);
         let names = (0..self.nodes.len()).map(|index| self.endpoint(index).to_string());
         let mut votes = Votes::new(names.collect());
         let mut winner = None;
@@ -185,6 +176,49 @@ impl Sentinels {
             );
         }
         winner.ok_or_else(|| votes.no_winner(endpoint))
+    }
+
+    /// What each of them says, for people: locks go on while enough of them agree.
+    pub(super) async fn look(&self, time: &Time, deadline: Deadline) -> Vec<Finding> {
+        let mut said: Vec<_> = self.ask_each(time, deadline).collect().await;
+        said.sort_unstable_by_key(|(index, _)| *index);
+        let located = self.located.borrow().clone();
+        let told = said.into_iter().map(|(index, vote)| {
+            let (name, sentinel) = (&self.master, self.endpoint(index));
+            let (level, what) = match vote.map(|vote| vote.master) {
+                Err(error) => (Level::Warn, error.to_string()),
+                Ok(None) => (Level::Warn, format!("{sentinel} knows no master `{name}`")),
+                Ok(Some(at)) if located.as_ref() == Some(&at) => {
+                    (Level::Ok, format!("{sentinel}: `{name}` is at {at}"))
+                }
+                Ok(Some(at)) => (
+                    Level::Warn,
+                    format!("{sentinel} says that `{name}` is at {at}, unlike most of them"),
+                ),
+            };
+            Finding::new(level, "server", what)
+        });
+        told.collect()
+    }
+
+    /// Asks each of them where the master is.
+    fn ask_each<'a>(
+        &'a self,
+        time: &'a Time,
+        deadline: Deadline,
+    ) -> FuturesUnordered<impl Future<Output = (usize, Result<Vote, BackendError>)> + 'a> {
+        let question = Arc::new(self.question());
+        let nodes = self.nodes.iter().enumerate();
+        let asking = nodes.map(|(index, node)| {
+            let question = Arc::clone(&question);
+            async move {
+                let endpoint = self.endpoint(index);
+                let asked = ask_once(&question, node, &self.settings, &endpoint, time, deadline);
+                let answers = asked.await;
+                (index, answers.and_then(|answers| self.read(index, answers)))
+            }
+        });
+        asking.collect()
     }
 
     /// A sentinel as messages name it.
