@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockGuard, LockManager, LockRequest, Patience};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use self::signals::Signals;
 use self::supervise::{Ended, Supervised};
@@ -28,6 +29,11 @@ use crate::{connect, say, store};
 /// what is too little to be chosen for somebody.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 const LEAST_KILL_AFTER: Duration = Duration::from_secs(1);
+
+/// How often is looked whether what was done is remembered yet.
+const LOOK: Duration = Duration::from_millis(100);
+
+const NOT_REMEMBERED: &str = "that the command succeeded may not be remembered: it may run again";
 
 /// What a label has at most.
 const LONGEST_LABEL: usize = 63;
@@ -154,7 +160,7 @@ async fn under_lock(
             given_up: false,
         },
     };
-    give_back(args, guard, &ended).await
+    give_back(args, manager, guard, &ended, signals).await
 }
 
 async fn acquire(
@@ -189,12 +195,19 @@ fn with_options<Runs>(args: &Run, mut request: LockRequest<Runs>) -> LockRequest
     request
 }
 
-async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
+async fn give_back(
+    args: &Run,
+    manager: &LockManager,
+    guard: LockGuard,
+    ended: &Ended,
+    signals: &mut Signals,
+) -> Exit {
     // Who was told to end has not come to its end, whatever it returned.
     let done = args.once.is_some() && ended.well && !ended.given_up;
     if args.once.is_some() && ended.well && ended.given_up {
         say::line("as the command was told to end, it is not remembered as done");
     }
+    let deadline = guard.deadline();
     let released = match done {
         true => guard.release_done().await,
         false => guard.release().await,
@@ -210,8 +223,11 @@ async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
         // The command ran under the lock to its end.
         Err(error) => {
             say::error(&error);
-            if done {
-                say::line("that the command succeeded may not be remembered");
+            if let (true, Some(deadline), [key, ..]) = (done, deadline, &args.keys[..]) {
+                tokio::select! {
+                    () = is_remembered(manager, key, deadline) => {}
+                    _ = signals.ends() => say::line(NOT_REMEMBERED),
+                }
             }
         }
     }
@@ -219,6 +235,29 @@ async fn give_back(args: &Run, guard: LockGuard, ended: &Ended) -> Exit {
         true => Exit::LOST,
         false => ended.exit,
     }
+}
+
+/// Of a store that was away as the command succeeded: it is told again in the background, for
+/// as long as nobody else can have the lock. Who left before would have it all run again.
+async fn is_remembered(manager: &LockManager, key: &str, deadline: Instant) {
+    say::line(
+        "that the command succeeded is not remembered yet; it is tried again until the lease \
+         ends, or a signal ends that",
+    );
+    let look = async {
+        loop {
+            match manager.inspect(key).await {
+                Ok(Some(lock)) if lock.done.is_some() => return true,
+                // It has been forgotten, and there is nothing left to mark.
+                Ok(None) => return false,
+                Ok(Some(_)) | Err(_) => sleep(LOOK).await,
+            }
+        }
+    };
+    say::line(match timeout_at(deadline, look).await {
+        Ok(true) => "that the command succeeded is remembered now",
+        _ => NOT_REMEMBERED,
+    });
 }
 
 #[cfg(test)]

@@ -195,6 +195,44 @@ async fn what_was_told_to_end_is_not_remembered_as_done() {
     assert_eq!(stdout(&again), "ran\n", "{}", stderr(&again));
 }
 
+/// The store is away as the command succeeds, for longer than the tool waits to give a lock back.
+#[tokio::test]
+async fn what_succeeded_in_an_outage_is_remembered_behind_it() {
+    let server = redis().await;
+    let proxy = Proxy::to(server.port());
+    let run = |url: &str, script: &str| {
+        let arguments = ["run", "--once", "1h", "k", "--", "sh", "-c", script];
+        let mut tool = dlock(url, &arguments);
+        tool.env("DLOCK_REQUEST_TIMEOUT", "1s");
+        tool
+    };
+    let ends = TempDir::default();
+    let end = ends.path().join("end");
+    let waits = format!(
+        "echo pid $$; while [ ! -e {} ]; do sleep 0.05; done",
+        end.display()
+    );
+    let mut tool = Program::start(run(&server.url_through(proxy.port()), &waits));
+    printed(&tool, "pid ").await;
+    proxy.stall(true);
+    std::fs::write(&end, "").expect("a file");
+    eventually("it is told", async || {
+        tool.errors().contains("not remembered yet").then_some(())
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    proxy.stall(false);
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 0, "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("is remembered now"),
+        "{}",
+        stderr(&ended)
+    );
+    let again = ran(run(&server.url(), "echo ran")).await;
+    assert_eq!(stdout(&again), "", "{}", stderr(&again));
+}
+
 /// What ends before the deadline leaves nobody behind, also if the tool was killed.
 #[tokio::test]
 async fn a_watcher_ends_with_what_it_watches() {
