@@ -185,6 +185,8 @@ pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
         super::queued(store, &looker, "key", number + 1).await;
     }
     is_held_by("holds").await;
+    let listed = looker.list("key").await.expect("list").remove(0);
+    assert!(listed.queue.is_empty(), "only an inspection shows it");
     let queue = shown(&looker, "key").await.queue;
     let is_fair = looker.capabilities().fair;
     if is_fair && store.shows_processes() {

@@ -142,7 +142,7 @@ impl LockManager {
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         let full = self.prefix(prefix)?;
         match self.inner.leases.backend.list(&full).await {
-            Ok(locks) => Ok(self.without_namespaces(locks)),
+            Ok(locks) => Ok(self.listed(locks)),
             Err(error) => Err(self.not_listed(prefix, error).await),
         }
     }
@@ -171,7 +171,7 @@ impl LockManager {
         let full = self.prefix(prefix)?;
         match self.inner.leases.backend.list_some(&full, most).await {
             Ok(mut listed) => {
-                listed.locks = self.without_namespaces(listed.locks);
+                listed.locks = self.listed(listed.locks);
                 Ok(listed)
             }
             Err(error) => Err(self.not_listed(prefix, error).await),
@@ -186,13 +186,20 @@ impl LockManager {
         Ok(namespaced(&settings.namespace, &Arc::from(prefix)))
     }
 
-    fn without_namespaces(&self, locks: Vec<LockInfo>) -> Vec<LockInfo> {
-        let locks = locks.into_iter();
-        locks.map(|lock| self.without_namespace(lock)).collect()
+    fn listed(&self, locks: Vec<LockInfo>) -> Vec<LockInfo> {
+        let bare = locks.into_iter().map(|lock| LockInfo {
+            // Some stores have it at hand. What a list shows is the same on all of them.
+            queue: Vec::new(),
+            ..self.without_namespace(lock)
+        });
+        bare.collect()
     }
 
     async fn not_listed(&self, prefix: &str, error: BackendError) -> LockError {
-        let subject = format!("listing the locks `{}…`", Shown(prefix));
+        let subject = match prefix {
+            "" => "listing the locks".to_owned(),
+            prefix => format!("listing the locks `{}…`", Shown(prefix)),
+        };
         self.inner.store_failed(subject, error).await
     }
 
