@@ -69,6 +69,9 @@ pub struct Options {
     pub ttl: Option<Duration>,
     pub patience: Patience,
     pub mode: Mode,
+    /// A request was asked to read, and for permits: the last would win, and with it a
+    /// ceiling might go unseen.
+    pub two_modes: bool,
     pub renew: bool,
     pub max_hold: Option<Duration>,
     pub min_hold: Option<Duration>,
@@ -94,6 +97,7 @@ impl Options {
             ttl: None,
             patience: Patience::Configured,
             mode: Mode::Write,
+            two_modes: false,
             renew: true,
             max_hold: None,
             min_hold: None,

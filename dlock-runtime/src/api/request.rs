@@ -198,8 +198,10 @@ impl<Runs> LockRequest<Runs> {
         self
     }
 
-    /// Shares the lock with other readers, and with holders of permits.
+    /// Shares the lock with other readers, and with holders of permits. Together with
+    /// [`permits`](Self::permits) it is a [`LockError::Config`].
     pub fn read(mut self) -> Self {
+        self.options.two_modes |= matches!(self.options.mode, Mode::Permits(_));
         self.options.mode = Mode::Read;
         self
     }
@@ -209,8 +211,9 @@ impl<Runs> LockRequest<Runs> {
     /// them wait in one queue. If callers give different numbers, each one's own number applies to
     /// it.
     ///
-    /// 0 is a [`LockError::Config`], as are two or more with [`fenced`](Self::fenced); a store
-    /// without permits is a [`LockError::Unsupported`].
+    /// 0 is a [`LockError::Config`], as are permits together with [`read`](Self::read), and two or
+    /// more with [`fenced`](Self::fenced); a store without permits is a
+    /// [`LockError::Unsupported`].
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -224,6 +227,7 @@ impl<Runs> LockRequest<Runs> {
     /// # Ok(()) }
     /// ```
     pub fn permits(mut self, most: u32) -> Self {
+        self.options.two_modes |= self.options.mode == Mode::Read;
         self.options.mode = Mode::Permits(most);
         self
     }

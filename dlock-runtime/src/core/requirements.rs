@@ -36,7 +36,10 @@ pub(crate) fn check_fenced(
 /// side by side, so a token does not show which of them came last.
 pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockError> {
     let reason = match options.mode {
-        Mode::Permits(0) => "give a whole number from 1 to 4294967295".to_owned(),
+        _ if options.two_modes => "`read` and `permits` exclude each other; keep one".to_owned(),
+        Mode::Permits(0) => "the number is none that can be had; give a whole number from 1 to \
+                             4294967295"
+            .to_owned(),
         Mode::Permits(most @ 2..) if fenced || options.fenced => format!(
             "with {most} at once, tokens tell nobody who came last, as `fenced` promises; leave \
              one of the two out"

@@ -23,6 +23,16 @@ async fn numbers_that_mean_nothing_are_refused() {
         &["permits", "fenced"],
     );
     drop(held(manager.lock("key").permits(1).fenced(true)).await);
+    // The last of the two would win, and without a word there might be no ceiling.
+    for both in [
+        manager.lock("key").permits(2).read(),
+        manager.lock("key").read().permits(2),
+    ] {
+        says(
+            &is_misconfigured(both.acquire().await),
+            &["`read` and `permits`", "keep one"],
+        );
+    }
 
     let config = Config::with_backend(memory).fenced(true);
     let all_fenced = LockManager::connect(config).await.expect("memory");
