@@ -61,9 +61,30 @@ impl Cluster {
             server.announce(proxy.port()).await;
             proxies.push(proxy);
         }
-        Self {
+        let cluster = Self {
             proxies,
             ..Self::of(servers).await
+        };
+        cluster.is_behind_its_proxies().await;
+        cluster
+    }
+
+    /// Waits until each node names the others by their proxies: they met where they are.
+    async fn is_behind_its_proxies(&self) {
+        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
+        for server in &self.servers {
+            eventually(
+                "a node knows where the others say that they are",
+                async || {
+                    let nodes = nodes(server).await?;
+                    let is_there = |node: &String| {
+                        let says = |port: &u16| node.contains(&format!(":{port}@"));
+                        ports.iter().any(says)
+                    };
+                    nodes.iter().all(is_there).then_some(())
+                },
+            )
+            .await;
         }
     }
 
@@ -392,6 +413,8 @@ impl Drop for Lent {
         {
             for proxy in &cluster.proxies {
                 proxy.refuse(false);
+                // Whoever listens there yet would count as one who waits.
+                proxy.cut();
             }
             pool.free.push(cluster);
         }

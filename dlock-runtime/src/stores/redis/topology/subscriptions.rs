@@ -97,7 +97,14 @@ impl Subscriptions {
                     last_waited_for: self.time.now(),
                     over: (connection.clone(), false),
                 };
-                keys.insert(heard.clone(), channel);
+                let before = keys.insert(heard.clone(), channel);
+                if let Some(Channel { over: (old, _), .. }) = before
+                    && !old.is(connection)
+                {
+                    // The node has another address, or the slot another node. Nobody would
+                    // leave the channel there, and who listens counts as one who waits.
+                    old.discard();
+                }
                 // In the order in which the channel is entered here and taken out.
                 self.ask(heard, connection, true)
             };
@@ -200,23 +207,40 @@ mod tests {
     use super::*;
     use crate::backend::Owner;
 
-    /// A key that is waited for again is subscribed to behind the end of the
-    /// subscription that it had, though neither was answered.
-    #[tokio::test]
-    async fn what_is_waited_for_again_is_heard() {
-        let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
+    fn listening(connection: &Connection) -> Subscriptions {
         let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", Keyspace::Slots, None));
         map.update(View {
             owners: vec![Some(Arc::new(connection.address().clone())); 16384],
             ..View::default()
         });
         let context = crate::engine::context();
-        let subscriptions = Subscriptions::new(
-            Process::unique(),
-            Keyspace::Slots,
-            Some(Arc::new(map)),
-            &context,
-        );
+        let map = Some(Arc::new(map));
+        Subscriptions::new(Process::unique(), Keyspace::Slots, map, &context)
+    }
+
+    /// A node that is known by another name has two of this process's connections: who
+    /// listens over both would be two who wait.
+    #[tokio::test]
+    async fn what_is_heard_over_another_connection_is_heard_over_that_alone() {
+        let (old, _old_driver, _old_server) = silent(Duration::from_secs(60)).await;
+        let (new, _new_driver, _new_server) = silent(Duration::from_secs(60)).await;
+        let subscriptions = listening(&old);
+        let heard = Keyspace::Slots.heard(&Arc::from("key"), Owner::unique());
+        let task = &mut TaskContext::from_waker(Waker::noop());
+        for (connection, is_open) in [(&old, true), (&old, true), (&new, false)] {
+            let mut asked = pin!(subscriptions.listen(&heard, connection, Deadline::never()));
+            assert!(asked.as_mut().poll(task).is_pending());
+            assert_eq!(old.is_open(), is_open);
+        }
+        assert!(new.is_open());
+    }
+
+    /// A key that is waited for again is subscribed to behind the end of the
+    /// subscription that it had, though neither was answered.
+    #[tokio::test]
+    async fn what_is_waited_for_again_is_heard() {
+        let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
+        let subscriptions = listening(&connection);
         let heard = Keyspace::Slots.heard(&Arc::from("key"), Owner::unique());
         let (key, deadline) = (heard, Deadline::never());
         let task = &mut TaskContext::from_waker(Waker::noop());
