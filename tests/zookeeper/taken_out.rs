@@ -36,6 +36,38 @@ async fn one_who_waits_for_permits_is_taken_out() {
     had(&manager, "key").await;
 }
 
+/// One that has listed the folder before it was told, and watches behind that, misses the watch.
+#[tokio::test]
+async fn one_that_is_about_to_watch_is_told() {
+    let scene = Scene::set().await;
+    let operator =
+        locks::connect(config(&scene.url()).request_timeout(Duration::from_secs(2))).await;
+    let proxy = scene.proxy();
+    let patient = config(&scene.url_through(&proxy, "30s")).request_timeout(HANG);
+    let manager = locks::connect(patient).await;
+    let guard = held(operator.lock("key")).await;
+    // It asks for nothing of that name before it watches it.
+    let holder = scene.nodes("key").await.remove(0);
+    proxy.hold_back(Some(&holder));
+    let waiting = tokio::spawn(manager.lock("key").acquire());
+    until("it watches", async || proxy.holds_back(), |&held| held).await;
+
+    let owner = first_waiter(&operator).await;
+    let (request, _) = owner.split_once("-lock-").expect("a node's name");
+    let word = format!("{}/key/~out-{request}-", scene.root);
+    let client = scene.server.client().await;
+    let breaking = tokio::spawn(async move {
+        let out = within(HANG, operator.break_waiter("key", &owner)).await;
+        assert!(out.expect("it waits").is_some());
+    });
+    let told = async || client.check_stat(&word).await.expect("an answer");
+    until("it is told", told, Option::is_some).await;
+    proxy.hold_back(None);
+    breaking.await.expect("no panic");
+    guard.release().await.expect("held");
+    is_taken_out(within(HANG, waiting).await.expect("no panic"));
+}
+
 /// A process that does not come keeps nobody up: its place is taken without it, and when it
 /// comes again, it queues.
 #[tokio::test]

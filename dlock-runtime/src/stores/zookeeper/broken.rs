@@ -233,7 +233,7 @@ impl Ensemble {
 /// Waits until the node is gone.
 async fn leaves(session: &Session, path: &str, deadline: Deadline) -> Result<(), Failure> {
     loop {
-        session.wait_for_the_end_of(path).await?;
+        session.wait_for_the_end_of(path, None).await?;
         let there = session.ask(path, deadline, |client| client.check_stat(path));
         if there.await?.0.flatten().is_none() {
             return Ok(());

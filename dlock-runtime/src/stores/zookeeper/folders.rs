@@ -36,6 +36,8 @@ struct Folder {
     members: HashMap<String, Arc<Notify>>,
     /// Those who hold the lock, by the last list.
     holding: HashSet<String>,
+    /// What tells others to leave, by that.
+    outs: Vec<String>,
 }
 
 /// One who waits, until this is dropped.
@@ -57,14 +59,14 @@ impl Folders {
     }
 
     /// From here on it is told when it has cause to ask. If it was there before the last list,
-    /// that says whether it holds the lock, and what has changed since is told by the watch
+    /// that says whether it holds the lock or is to leave, and what has changed since is told by the watch
     /// that was set then; if it was not, its own coming is.
     pub(super) fn enter(self: &Arc<Self>, node: &Node) -> Turn {
         let told = Arc::new(Notify::new());
         let mut all = self.all.lock();
         let is_it = |folder: &&mut Folder| Arc::ptr_eq(&folder.session, &node.session);
         if let Some(folder) = all.get_mut(&node.folder).filter(is_it) {
-            if folder.holding.contains(&node.name) {
+            if folder.has_cause_to_ask(&node.name) {
                 told.notify_one();
             }
             folder.members.insert(node.name.clone(), Arc::clone(&told));
@@ -74,6 +76,7 @@ impl Folders {
                 session: Arc::clone(&node.session),
                 members,
                 holding: HashSet::new(),
+                outs: Vec::new(),
             };
             all.insert(node.folder.clone(), folder);
             let (session, folder) = (Arc::clone(&node.session), node.folder.clone());
@@ -157,20 +160,27 @@ impl Folders {
         let holding: HashSet<_> = holding.collect();
         let there: HashSet<_> = names.iter().collect();
         let outs = names.iter().filter(|name| name.starts_with(names::OUT));
-        let outs: Vec<_> = outs.collect();
         let mut all = self.all.lock();
         let folder = all.get_mut(path);
         let Some(folder) = folder.filter(|folder| Arc::ptr_eq(&folder.session, session)) else {
             return;
         };
+        folder.holding = holding;
+        folder.outs = outs.cloned().collect();
         for (name, told) in &folder.members {
             let is_gone = asking.contains(name) && !there.contains(name);
-            let is_out = || outs.iter().any(|out| names::is_out(out, name));
-            if holding.contains(name) || is_gone || is_out() {
+            if is_gone || folder.has_cause_to_ask(name) {
                 told.notify_one();
             }
         }
-        folder.holding = holding;
+    }
+}
+
+impl Folder {
+    /// Whether the node of this name holds the lock, or is to leave.
+    fn has_cause_to_ask(&self, name: &str) -> bool {
+        let is_out = || self.outs.iter().any(|out| names::is_out(out, name));
+        self.holding.contains(name) || is_out()
     }
 }
 

@@ -354,15 +354,29 @@ impl Session {
     }
 
     /// Waits until the node of this path is gone, or may be: with the session, so is
-    /// the place of who waits.
-    pub(super) async fn wait_for_the_end_of(&self, path: &str) -> Result<(), Failure> {
+    /// the place of who waits. At once if there is a node `unless`: the watch may have come
+    /// too late for what that says.
+    pub(super) async fn wait_for_the_end_of(
+        &self,
+        path: &str,
+        unless: Option<&str>,
+    ) -> Result<(), Failure> {
         let deadline = self.context.time.after(self.context.request_timeout / 2);
-        // Of its data, as that leaves no watch behind if there is no node.
-        let watched = self.ask(path, deadline, |client| client.get_and_watch_data(path));
-        let Some((_, _, watcher)) = watched.await?.0 else {
-            return Ok(());
-        };
-        self.outlasts(self.is_told(watcher)).await
+        let watched = self.ask(path, deadline, |client| {
+            // Of its data, as that leaves no watch behind if there is no node. Both are sent
+            // at once, in this order.
+            let watched = client.get_and_watch_data(path);
+            let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
+            async {
+                let (watched, told) = join(watched, told).await;
+                let (_, _, watcher) = watched?;
+                Ok((watcher, told.transpose()?.flatten().is_some()))
+            }
+        });
+        match watched.await?.0 {
+            Some((watcher, false)) => self.outlasts(self.is_told(watcher)).await,
+            Some((_, true)) | None => Ok(()),
+        }
     }
 
     /// Waits until a watch tells something. With the session, it has ended.

@@ -46,8 +46,8 @@ pub(crate) struct ZooKeeperStore {
 
 /// What a request waits for.
 pub(crate) enum Awaited {
-    /// The end of this node.
-    Node(Arc<Session>, Arc<str>),
+    /// The end of a node of this path, with a node of its own.
+    Node(Node, Arc<str>),
     /// That its own is one of those that hold, in its folder.
     Turn(Node),
 }
@@ -271,10 +271,22 @@ impl Store for ZooKeeperStore {
         self.ensemble.has_ended(scope)
     }
 
-    async fn wait(&self, _: &Request, awaited: Awaited, _: &mut Attempt) -> Result<(), Failure> {
+    async fn wait(
+        &self,
+        request: &Request,
+        awaited: Awaited,
+        _: &mut Attempt,
+    ) -> Result<(), Failure> {
         let (session, ended) = match awaited {
-            Awaited::Node(session, path) => {
-                let ended = session.wait_for_the_end_of(&path).await;
+            Awaited::Node(
+                Node {
+                    session, folder, ..
+                },
+                path,
+            ) => {
+                // It may have been told to leave since it has listed the folder.
+                let out = names::join(&folder, &names::out(request.owner));
+                let ended = session.wait_for_the_end_of(&path, Some(&out)).await;
                 (session, ended)
             }
             Awaited::Turn(node) => {
@@ -424,7 +436,7 @@ impl ZooKeeperStore {
             }
             QueuePosition::Behind(before) => {
                 let name: Arc<str> = names::join(&own.folder, &before).into();
-                let watch = Awaited::Node(Arc::clone(&own.session), Arc::clone(&name));
+                let watch = Awaited::Node(own.clone(), Arc::clone(&name));
                 return Ok(Take::Behind(Behind { name, watch }));
             }
             QueuePosition::BehindSome => {
