@@ -1,6 +1,11 @@
 //! Who else may have the lock at the same time.
 
 use std::fmt;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use std::ops::Range;
+
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use super::{BackendError, BackendErrorKind};
 
 /// Who else may have the lock at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,6 +55,32 @@ impl Mode {
             fits
         });
         hold.count()
+    }
+
+    /// Which of those ahead in a queue are to be there for who asks so to wait, whatever
+    /// comes of the others. An error if they are more than can be looked at in one step.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    pub(crate) fn in_the_way(
+        self,
+        ahead: impl DoubleEndedIterator<Item = Self> + ExactSizeIterator,
+        most: usize,
+    ) -> Result<Range<usize>, BackendError> {
+        let count = ahead.len();
+        let writer = ahead.rev().position(|mode| !mode.is_shared());
+        let range = match (self.is_shared(), writer) {
+            (true, Some(behind)) => count - behind - 1..count - behind,
+            // As many as there may be beside it, and one more.
+            (true, None) => 0..count.min(self.most_beside().saturating_add(1)),
+            (false, _) => count.saturating_sub(1)..count,
+        };
+        if range.len() > most {
+            let message = format!(
+                "a waiter is taken out in one step, which must see that all {} in its way are                  there, and can see {most}; break some of the holders, or end the process that waits",
+                range.len()
+            );
+            return Err(BackendError::new(BackendErrorKind::Unsupported, message));
+        }
+        Ok(range)
     }
 
     /// What is shown of a lock with these holders.
@@ -131,6 +162,33 @@ mod tests {
                 .take_while(|&place| queue[place].fits(queue[..place].iter().copied()));
             assert_eq!(one_by_one.count(), holding, "{queue:?}");
         }
+    }
+
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    #[test]
+    fn who_waits_has_somebody_in_the_way() {
+        for (mode, ahead, range) in [
+            (Write, &[Read, Write][..], 1..2),
+            (Read, &[Read, Write, Read], 1..2),
+            (Permits(2), &[Write, Read, Permits(2)], 0..1),
+            (Permits(2), &[Permits(9); 5], 0..2),
+            (Permits(9), &[Read, Permits(1)], 0..2),
+        ] {
+            let in_the_way = mode.in_the_way(ahead.iter().copied(), 2);
+            assert_eq!(in_the_way.expect("few enough"), range, "{mode:?} {ahead:?}");
+        }
+    }
+
+    /// Of some of them, no step could say that the one behind waits and holds nothing.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    #[test]
+    fn more_than_are_looked_at_are_too_many() {
+        let in_the_way = Permits(3).in_the_way([Read; 4].into_iter(), 2);
+        let error = in_the_way.expect_err("3 of them").to_string();
+        assert!(
+            error.contains("all 3") && error.contains("see 2"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -73,6 +73,9 @@ impl EtcdStore {
         ahead: &[&Place],
         deadline: Deadline,
     ) -> Result<Freed, Failure> {
+        let modes = ahead.iter().map(|place| place.mode);
+        let in_the_way = place.mode.in_the_way(modes, MOST_COMPARED);
+        let in_the_way = &ahead[in_the_way.map_err(Failure::refused)?];
         let mut then = vec![TxnOp::delete(&*place.key, None)];
         // Another program has its own way to find out.
         let numbers = place.owner.split('@').next().unwrap_or_default();
@@ -83,8 +86,8 @@ impl EtcdStore {
             let put = PutOptions::new().with_lease(lease);
             then.push(TxnOp::put(lock.out(&place.owner), "", Some(put)));
         }
-        let when = in_the_way(place, ahead).map(is_there);
-        let txn = Txn::new().when(when.chain([is_there(place)]).collect::<Vec<_>>());
+        let when = in_the_way.iter().copied().chain([place]).map(is_there);
+        let txn = Txn::new().when(when.collect::<Vec<_>>());
         match self
             .members
             .txn(txn.and_then(then), deadline)
@@ -120,19 +123,4 @@ impl EtcdStore {
 /// Holds while this place is that of the same request.
 fn is_there(place: &Place) -> Compare {
     Compare::create_revision(&*place.key, CompareOp::Equal, place.created)
-}
-
-/// While these are there, who has the place waits.
-fn in_the_way<'p>(
-    place: &Place,
-    ahead: &'p [&'p Place],
-) -> impl Iterator<Item = &'p Place> + use<'p> {
-    let writer = ahead.iter().rposition(|other| !other.mode.is_shared());
-    let range = match (place.mode.is_shared(), writer) {
-        (true, Some(writer)) => writer..writer + 1,
-        // As many as there may be beside it, and one more.
-        (true, None) => 0..ahead.len().min(place.mode.most_beside().saturating_add(1)),
-        (false, _) => ahead.len().saturating_sub(1)..ahead.len(),
-    };
-    ahead[range].iter().take(MOST_COMPARED).copied()
 }

@@ -15,7 +15,7 @@ use super::names::{self, Member};
 use super::queue::{QueuePosition, holders, queue_position};
 use super::session::{AT_ONCE, Session};
 use super::wanted::Claim;
-use crate::backend::{Mode, Owner};
+use crate::backend::Owner;
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
@@ -206,8 +206,11 @@ impl Ensemble {
     ) -> Result<(), Failure> {
         let options = CreateMode::Ephemeral.with_acls(self.settings.acls());
         let folder = leaving.folder;
+        let modes = leaving.ahead.iter().map(|member| member.mode);
+        let in_the_way = leaving.waiter.mode.in_the_way(modes, AT_ONCE);
+        let in_the_way = in_the_way.map_err(Failure::refused)?;
         let told = leaving.session.transact(folder, deadline, |steps| {
-            for before in in_the_way(leaving.waiter.mode, leaving.ahead) {
+            for before in &leaving.ahead[in_the_way] {
                 steps.add_check_version(&names::join(folder, &before.name), -1)?;
             }
             steps.add_check_version(path, -1)?;
@@ -248,19 +251,4 @@ fn somebody_has_gone() -> Failure {
         next: Next::Now,
         applied: Applied::No,
     }
-}
-
-/// While these are there, who asks so waits.
-fn in_the_way<'m>(
-    mode: Mode,
-    ahead: &'m [&'m Member],
-) -> impl Iterator<Item = &'m Member> + use<'m> {
-    let writer = ahead.iter().rposition(|other| !other.mode.is_shared());
-    let range = match (mode.is_shared(), writer) {
-        (true, Some(writer)) => writer..writer + 1,
-        // As many as there may be beside it, and one more.
-        (true, None) => 0..ahead.len().min(mode.most_beside().saturating_add(1)),
-        (false, _) => ahead.len().saturating_sub(1)..ahead.len(),
-    };
-    ahead[range].iter().take(AT_ONCE).copied()
 }
