@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::support::documented::all_that_locks_need;
-use crate::support::etcd::{EtcdServer, Setup};
+use crate::support::etcd::{Cluster, EtcdServer, Setup};
 use crate::support::locks::{self, had, healed, is_misconfigured, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{shown_nowhere, what_is_shown};
@@ -17,6 +19,11 @@ const ROOT: &str = "--user=root:hunter2/root";
 /// A server whose user `dlock` has the rights that the page gives it.
 pub(crate) async fn with_users(setup: Setup) -> EtcdServer {
     let server = setup.start().await;
+    give_users(&server).await;
+    server
+}
+
+async fn give_users(server: &EtcdServer) {
     server.control(&["user", "add", "root:hunter2/root"]).await;
     let root = ["user", "grant-role", "root", "root"];
     server.control(&root).await;
@@ -34,7 +41,6 @@ pub(crate) async fn with_users(setup: Setup) -> EtcdServer {
     }
     assert_eq!(documented, 4, "the page has these commands");
     server.control(&["auth", "enable"]).await;
-    server
 }
 
 pub(crate) async fn as_root(server: &EtcdServer, command: &str) {
@@ -159,4 +165,42 @@ async fn rights_that_are_taken_away_are_told() {
     let error = manager.lock("key").try_acquire().await.map(drop);
     let error = error.expect_err("no rights");
     assert!(error.to_string().contains("grant-permission"), "{error}");
+}
+
+/// Who looks at a cluster asks members that the URL does not name. Whoever is where one of them
+/// says that it is hears no password, and is not taken for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_the_url_does_not_name_hears_no_password() {
+    let mut cluster = Cluster::start().await;
+    give_users(&cluster.servers[0]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let somebody = listener.local_addr().expect("its port").port();
+    cluster.misleads_to(1, somebody).await;
+    let other = cluster.servers[0].port();
+    cluster.misleads_to(2, other).await;
+    let heard = tokio::spawn(async move {
+        let mut heard = Vec::new();
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        // It says nothing, and is left.
+        stream.read_to_end(&mut heard).await.map(|_| heard)
+    });
+    let manager = connect(&url(&cluster.servers[0], LOGIN)).await;
+    let found = within(HANG, manager.examine()).await;
+    let heard = within(HANG, heard).await.expect("no panic");
+    let heard = heard.expect("what it was sent");
+    let has = |text: &str| {
+        heard
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    assert!(has("PRI * HTTP/2.0"), "{heard:?}");
+    assert!(!has("password"), "{:?}", String::from_utf8_lossy(&heard));
+    let found: Vec<_> = found.iter().map(|found| &*found.message).collect();
+    let said = found.join("\n");
+    assert!(said.contains("1 of 3 members answer"), "{said}");
+    assert!(
+        said.contains(&format!("at 127.0.0.1:{other}, where another")),
+        "{said}"
+    );
+    assert!(!said.contains("not of one cluster"), "{said}");
 }

@@ -315,6 +315,15 @@ impl Cluster {
         self.servers[member].restart().await;
     }
 
+    /// Has a member say to clients that it is on this port, which it is not.
+    pub(crate) async fn misleads_to(&mut self, member: usize, port: u16) {
+        let server = &mut self.servers[member];
+        server.kill();
+        let advertised = format!("--advertise-client-urls=http://127.0.0.1:{port}");
+        server.setup.more.push(advertised);
+        server.restart().await;
+    }
+
     pub(crate) fn ports(&self) -> Vec<u16> {
         self.servers.iter().map(EtcdServer::port).collect()
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use etcd_client::{Client, Error, Member, StatusResponse};
+use etcd_client::{Client, ConnectOptions, Error, MemberListResponse, StatusResponse};
 use futures_util::future::join_all;
 
 use super::errors;
@@ -25,8 +25,8 @@ struct Answered {
 }
 
 impl Members {
-    /// Of every member, those that the URL does not name too. A host of the URL that cannot
-    /// be reached has been told by who tried.
+    /// Of every member, those that the URL does not name too: these are not told who asks. A
+    /// host of the URL that cannot be reached has been told by who tried.
     pub(super) async fn look_at_each(&self, deadline: Deadline) -> Vec<Finding> {
         // Of three questions behind each other, none takes the time of the others.
         let soon = || {
@@ -35,7 +35,11 @@ impl Members {
         };
         let limit = soon();
         let named = self.settings.hosts.iter();
-        let named = named.map(|host| self.status_of(self.settings.endpoint(host), limit));
+        let options = self.settings.connect_options(self.context.patience());
+        let named = named.map(|host| {
+            let url = self.settings.endpoint(host);
+            self.status_of(url, options.clone(), limit)
+        });
         let mut answered: Vec<Answered> = Vec::new();
         for member in join_all(named).await.into_iter().flatten() {
             // It may be named twice.
@@ -50,9 +54,16 @@ impl Members {
         let mut client = one.client.clone();
         let all = self.bound(&one.place, soon(), client.member_list()).await;
         let mut found = Vec::new();
+        let clusters = answered.iter().filter_map(|one| one.status.header());
+        let clusters: HashSet<_> = clusters.map(|header| header.cluster_id()).collect();
+        if clusters.len() > 1 {
+            let apart = "the hosts of the URL are not of one cluster: a lock of one is free in the \
+                         other; name members of one";
+            found.push(Finding::new(Level::Fail, "members", apart));
+        }
         match all {
             Ok(all) => {
-                let (others, finding) = self.roll_call(all.members(), &answered, soon()).await;
+                let (others, finding) = self.roll_call(&all, &answered, soon()).await;
                 answered.extend(others);
                 found.push(finding);
             }
@@ -66,13 +77,6 @@ impl Members {
             found.extend(of_member(member));
             alarms.extend(member.status.errors().iter().map(|said| of_alarm(said)));
         }
-        let clusters = answered.iter().filter_map(|one| one.status.header());
-        let clusters: HashSet<_> = clusters.map(|header| header.cluster_id()).collect();
-        if clusters.len() > 1 {
-            let apart = "the hosts of the URL are not of one cluster: a lock of one is free in the \
-                         other; name members of one";
-            found.push(Finding::new(Level::Fail, "members", apart));
-        }
         found.extend(alarms.into_iter().map(|(level, what)| {
             let what = format!("{}: {what}", self.settings.place());
             Finding::new(level, "alarm", what)
@@ -83,18 +87,29 @@ impl Members {
     /// Those who are not among who has answered, and whether all of them have.
     async fn roll_call(
         &self,
-        all: &[Member],
+        all: &MemberListResponse,
         answered: &[Answered],
         limit: Deadline,
     ) -> (Vec<Answered>, Finding) {
-        let is_known = |member: &&Member| answered.iter().all(|one| id(one) != Some(member.id()));
-        let asked = all.iter().filter(is_known).map(async |member| {
-            let mut last = format!("{} has not started", Shown(member.name()));
+        let cluster = all.header().map(|header| header.cluster_id());
+        let is_this = |answered: &Answered, member: u64| id(answered) == cluster.zip(Some(member));
+        let options = self.settings.anonymous_options(self.context.patience());
+        let all = all.members();
+        let others = all.iter().filter(|member| {
+            let mut answered = answered.iter();
+            !answered.any(|answered| is_this(answered, member.id()))
+        });
+        let asked = others.map(async |member| {
+            let name = Shown(member.name());
+            let mut last = format!("{name} has not started");
             for url in member.client_urls() {
-                match self.status_of(url.clone(), limit).await {
-                    Ok(member) => return Ok(member),
-                    Err(error) => last = format!("{} ({error})", Shown(member.name())),
-                }
+                last = match self.status_of(url.clone(), options.clone(), limit).await {
+                    Ok(answered) if is_this(&answered, member.id()) => return Ok(answered),
+                    Ok(Answered { place, .. }) => {
+                        format!("{name} (it says that it is at {place}, where another one answers)")
+                    }
+                    Err(error) => format!("{name} ({error})"),
+                };
             }
             Err(last)
         });
@@ -127,10 +142,14 @@ impl Members {
     }
 
     /// What the member at this URL says of itself.
-    async fn status_of(&self, url: String, limit: Deadline) -> Result<Answered, BackendError> {
+    async fn status_of(
+        &self,
+        url: String,
+        options: ConnectOptions,
+        limit: Deadline,
+    ) -> Result<Answered, BackendError> {
         let place = url.split_once("://").map_or(&*url, |(_, host)| host);
         let place = Shown(place).to_string();
-        let options = self.settings.connect_options(self.context.patience());
         let asked = async {
             let mut client = Client::connect([url], Some(options)).await?;
             let status = client.status().await?;
@@ -157,8 +176,10 @@ impl Members {
     }
 }
 
-fn id(member: &Answered) -> Option<u64> {
-    member.status.header().map(|header| header.member_id())
+/// Its cluster's, and its own.
+fn id(member: &Answered) -> Option<(u64, u64)> {
+    let header = member.status.header()?;
+    Some((header.cluster_id(), header.member_id()))
 }
 
 fn of_member(Answered { place, status, .. }: &Answered) -> Vec<Finding> {

@@ -88,6 +88,15 @@ impl Settings {
     }
 
     pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
+        let options = self.anonymous_options(patience);
+        match &self.user {
+            Some((name, password)) => options.with_user(name, password),
+            None => options,
+        }
+    }
+
+    /// For a host that the URL does not name: it is not told the password.
+    pub(super) fn anonymous_options(&self, patience: Duration) -> ConnectOptions {
         let options = ConnectOptions::new()
             // A member that is cut off from the others says so at once, on
             // streams too, rather than let us wait for it.
@@ -101,10 +110,7 @@ impl Settings {
             Some(tls) => options.with_tls(tls.clone()),
             None => options,
         };
-        match &self.user {
-            Some((name, password)) => options.with_user(name, password),
-            None => options,
-        }
+        options
     }
 
     /// The members as messages name them.
