@@ -15,6 +15,7 @@ mod examine;
 mod foreign;
 mod harness;
 mod late;
+mod lists;
 mod marks;
 mod messages;
 mod numbers;

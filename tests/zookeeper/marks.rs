@@ -103,6 +103,45 @@ async fn what_an_operator_has_marked_is_done() {
     had(&manager, "key").await;
 }
 
+/// Any of very many is the one that lasts: all of them are read.
+#[tokio::test]
+async fn one_mark_of_very_many_is_seen() {
+    /// More than twice as many as are read at a time.
+    const OVER: usize = 900;
+    let scene = Scene::set().await;
+    let manager = connect(&scene.url()).await;
+    let client = scene.server.client().await;
+    let folder = format!("{}/key", scene.root);
+    make(&client, &folder).await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let mark = async |name: &str, text: &str| {
+        let path = format!("{folder}/~done-{name}");
+        let made = client.create(&path, text.as_bytes(), &options).await;
+        made.expect("a node");
+    };
+    for number in 0..OVER {
+        mark(&number.to_string(), "1 over").await;
+    }
+    // At either end of what the server lists, and between.
+    let mut places = [false; 3];
+    for number in 0.. {
+        let name = format!("lasts-{number}");
+        mark(&name, "3600000 lasts").await;
+        let listed = client.list_children(&folder).await.expect("the marks");
+        let place = listed.iter().position(|listed| listed.ends_with(&name));
+        let met = &mut places[place.expect("it is there") * 3 / listed.len()];
+        if !std::mem::replace(met, true) {
+            let done = shown(&manager, "key").await.done.expect("it is done");
+            assert_eq!(done.owner, "lasts", "{place:?}");
+        }
+        if places.iter().all(|&met| met) {
+            break;
+        }
+        let path = format!("{folder}/~done-{name}");
+        client.delete(&path, None).await.expect("our own node");
+    }
+}
+
 /// Its lock is free all the same, and who has done it is told.
 #[tokio::test]
 async fn a_server_that_makes_no_such_nodes_any_more_gets_the_lock_back() {

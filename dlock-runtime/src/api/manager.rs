@@ -150,8 +150,8 @@ impl LockManager {
     /// The first `most` locks of [`list`](Self::list), by key, and the number of the others: for
     /// callers that look repeatedly. Redis and ZooKeeper are asked about each lock separately, here
     /// only about the returned ones. The cost of finding them still grows with the store: in Redis
-    /// one `SCAN` for a thousand keys, in ZooKeeper one list, elsewhere the same query as that of
-    /// `list`.
+    /// one `SCAN` for a thousand keys, in ZooKeeper one list and a request for every 400 folders in
+    /// it, elsewhere the same query as that of `list`.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

@@ -27,7 +27,7 @@ use super::settings::Settings;
 use crate::backend::{HolderInfo, Request};
 use crate::deadline::Deadline;
 use crate::key::Shown;
-use crate::store::{Failure, Freed};
+use crate::store::{Applied, Failure, Freed};
 
 /// A mark, as it stands in the folder.
 pub(super) struct Mark {
@@ -199,21 +199,26 @@ impl Ensemble {
         Ok(names.contains(&names::mark(request.owner)))
     }
 
-    /// Whether there was a mark to forget.
+    /// Whether there was a mark to forget, is in `forgotten`: also of an attempt that fails
+    /// behind the first.
     pub(super) async fn forget_marks(
         &self,
         key: &str,
         deadline: Deadline,
-    ) -> Result<bool, Failure> {
+        forgotten: &mut bool,
+    ) -> Result<(), Failure> {
         let session = self.session(deadline).await?;
         let folder = self.folder(key);
-        let (names, _) = session.list(&folder, true, deadline).await?;
-        let mut forgotten = false;
+        let listed = session.list(&folder, true, deadline).await;
+        let (names, _) = listed.map_err(|failure| Failure {
+            applied: Applied::No,
+            ..failure
+        })?;
         for path in mark_paths(&folder, &names) {
             let deleted = session.ask(&path, deadline, |client| client.delete(&path, None));
-            forgotten |= deleted.await?.0.is_some();
+            *forgotten |= deleted.await?.0.is_some();
         }
-        Ok(forgotten)
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ mod ensemble;
 mod errors;
 mod examine;
 mod folders;
+mod inspect;
 mod marks;
 mod names;
 mod nodes;

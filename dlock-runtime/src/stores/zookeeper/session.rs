@@ -229,7 +229,7 @@ impl Session {
         Ok((names.unwrap_or_default(), sent_at))
     }
 
-    /// What these nodes have, by one question.
+    /// What these nodes have, by one question: an answer for each.
     pub(super) async fn read(
         &self,
         place: &str,
@@ -246,7 +246,12 @@ impl Session {
             };
             answers.await
         });
-        let answers = looked.await?.0.into_iter().flatten();
+        let answers = looked.await?.0.unwrap_or_default();
+        if answers.len() != paths.len() {
+            let (entity, reason) = ("a multi read", &"it has not an answer for each");
+            return Err(self.refused(place, Error::UnmarshalError { entity, reason }));
+        }
+        let answers = answers.into_iter();
         let read = answers.map(|answer| match answer {
             MultiReadResult::Data { data, stat } => Ok((data, stat)),
             MultiReadResult::Error { err } => Err(err),

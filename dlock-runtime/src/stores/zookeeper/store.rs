@@ -8,30 +8,27 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
-
 use super::broken::Word;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
 use super::folders::Folders;
-use super::marks::{Mark, mark_paths};
+use super::inspect::Listing;
 use super::names::{self, Member};
 use super::nodes::Node;
-use super::queue::{QueuePosition, holders, queue_position};
+use super::queue::{QueuePosition, queue_position};
 use super::records::{Held, Record};
-use super::session::{AT_ONCE, Session};
+use super::session::AT_ONCE;
 use super::settings::Settings;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode,
-    Owner, Protocol, Renewed, Request, SHOWN_WAITERS, Servers, TokenTier, WaiterInfo,
+    Owner, Protocol, Renewed, Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
-use crate::key::Shown;
 use crate::store::{
     Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
     LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
-use crate::token::{FencingToken, of_transaction};
+use crate::token::of_transaction;
 
 /// How often a process looks at all that it waits for: it makes up for a lost
 /// notification. (The client sets its watches again at each new connection, and
@@ -59,12 +56,10 @@ pub(crate) struct Attempt {
     node: Option<Node>,
     /// What tells a waiter that it is taken out.
     word: Option<Word>,
-    /// Of a list: the locks that are not looked at yet, once they are known, and those
-    /// that are.
-    keys: Option<Vec<String>>,
-    locks: Vec<LockInfo>,
-    /// How many others there are.
-    others: usize,
+    /// A list as far as it was read.
+    listing: Option<Listing>,
+    /// A mark was there to forget.
+    forgotten: bool,
 }
 
 impl Store for ZooKeeperStore {
@@ -229,9 +224,11 @@ impl Store for ZooKeeperStore {
         &self,
         key: &str,
         deadline: Deadline,
-        _: &mut Attempt,
+        attempt: &mut Attempt,
     ) -> Result<bool, Failure> {
-        self.ensemble.forget_marks(key, deadline).await
+        let forgotten = &mut attempt.forgotten;
+        self.ensemble.forget_marks(key, deadline, forgotten).await?;
+        Ok(*forgotten)
     }
 
     async fn break_off(
@@ -332,7 +329,7 @@ impl Store for ZooKeeperStore {
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let session = self.ensemble.session(deadline).await?;
-        self.info(&session, key, true, deadline).await
+        self.ensemble.info(&session, key, true, deadline).await
     }
 
     async fn list(
@@ -345,7 +342,6 @@ impl Store for ZooKeeperStore {
         Ok(listed.await?.map(|listed| listed.locks))
     }
 
-    /// The folders of the locks, and then a look at so many of them at a time.
     async fn list_some(
         &self,
         prefix: &str,
@@ -353,30 +349,10 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Listed>, Failure> {
-        let session = self.ensemble.session(deadline).await?;
-        let Some(keys) = &mut attempt.keys else {
-            let root = &self.ensemble.settings.root;
-            let (names, _) = session.list(root, true, deadline).await?;
-            let keys = names.iter().filter_map(|name| names::key(name));
-            let keys = keys.filter(|key| key.starts_with(prefix));
-            let mut keys: Vec<String> = keys.collect();
-            attempt.others = keys.len().saturating_sub(most);
-            keys.sort_unstable();
-            keys.truncate(most);
-            attempt.keys = Some(keys);
-            return Ok(None);
-        };
-        if keys.is_empty() {
-            let locks = std::mem::take(&mut attempt.locks);
-            return Ok(Some(Listed::with_others(locks, attempt.others)));
-        }
-        let rest = keys.len().saturating_sub(AT_ONCE);
-        let infos = keys[rest..].iter();
-        let infos = infos.map(|key| self.info(&session, key, false, deadline));
-        let infos = try_join_all(infos).await?;
-        attempt.locks.extend(infos.into_iter().flatten());
-        keys.truncate(rest);
-        Ok(None)
+        let listing = &mut attempt.listing;
+        self.ensemble
+            .next_of_list(prefix, most, deadline, listing)
+            .await
     }
 }
 
@@ -500,79 +476,6 @@ impl ZooKeeperStore {
             }
         }
         Ok(())
-    }
-
-    /// What is known of a lock; as it is now, if `synced`.
-    async fn info(
-        &self,
-        session: &Session,
-        key: &str,
-        synced: bool,
-        deadline: Deadline,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let folder = self.ensemble.folder(key);
-        let (names, _) = session.list(&folder, synced, deadline).await?;
-        let (holders, waiters) = holders(&names);
-        let marks = mark_paths(&folder, &names);
-        let mode = Mode::shown(holders.iter().map(|member| member.mode));
-        if mode.is_none() && marks.is_empty() {
-            return Ok(None);
-        }
-        let shown = match synced {
-            true => SHOWN_WAITERS.min(waiters.len()),
-            false => 0,
-        };
-        // Not all of very many readers: the server refuses a question that is too long.
-        let of_holders = holders.len().min(SHOWN_WAITERS);
-        let members = holders[..of_holders].iter().chain(&waiters[..shown]);
-        let paths = members.map(|member| names::join(&folder, &member.name));
-        let mut paths: Vec<_> = paths.collect();
-        let asking = paths.len();
-        // Of very many marks, all but a few are over.
-        paths.extend(marks.into_iter().rev().take(AT_ONCE));
-        let mut found = session.read(&folder, &paths, deadline).await?;
-        let marks = found
-            .split_off(asking.min(found.len()))
-            .into_iter()
-            .flatten();
-        let marks = marks.map(|(data, stat)| Mark::read(&data, &stat));
-        // What was over when somebody came is in nobody's way.
-        let came_at = found.first().and_then(|first| first.as_ref().ok());
-        let came_at = came_at.map_or(i64::MIN, |(_, stat)| stat.ctime);
-        let marks = marks.filter(|mark| !mark.was_over_at(came_at)).collect();
-        // Else who waits is about to be told.
-        if let Some(mark) = Mark::last(marks) {
-            return Ok(Some(LockInfo::of_done(key.to_owned(), mark.shown())));
-        }
-        let Some(mode) = mode else {
-            return Ok(None);
-        };
-        // Nothing is said of those that have gone.
-        let askers: Vec<_> = found
-            .into_iter()
-            .map(|found| {
-                let (data, stat) = found.ok()?;
-                Some((String::from_utf8_lossy(&data).into_owned(), stat.czxid))
-            })
-            .collect();
-        let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
-        let holders = holders.iter().enumerate().map(|(index, member)| {
-            let (said, token) = match asker(index).filter(|_| index < of_holders) {
-                Some((said, czxid)) => (&**said, of_transaction(*czxid)),
-                None => ("", None),
-            };
-            // Those of others are of any text.
-            HolderInfo::new(Shown(&member.name).to_string(), None)
-                .of_process(said)
-                .token(token.filter(|token| *token > 0).map(FencingToken::from))
-        });
-        let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
-            let name = Shown(&member.name).to_string();
-            let said = asker(of_holders + index).map_or("", |(said, _)| said);
-            WaiterInfo::new(name, member.mode).of_process(said)
-        });
-        let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
-        Ok(Some(lock.with_queue(queue.collect())))
     }
 
     fn now(&self) -> Instant {

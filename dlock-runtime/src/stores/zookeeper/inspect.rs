@@ -1,0 +1,157 @@
+//! What is known of locks.
+
+use futures_util::future::try_join_all;
+use zookeeper_client::Stat;
+
+use super::ensemble::Ensemble;
+use super::marks::{Mark, mark_paths};
+use super::names;
+use super::queue::holders;
+use super::session::{AT_ONCE, Session};
+use crate::backend::{HolderInfo, Listed, LockInfo, Mode, SHOWN_WAITERS, WaiterInfo};
+use crate::deadline::Deadline;
+use crate::key::Shown;
+use crate::store::Failure;
+use crate::token::{FencingToken, of_transaction};
+
+/// A list as far as it was read.
+pub(super) struct Listing {
+    /// Those whose folders are there, of which nothing else is known.
+    keys: Vec<String>,
+    /// The first of those in whose folders something is.
+    taken: Vec<String>,
+    /// How many others of these there are.
+    others: usize,
+    locks: Vec<LockInfo>,
+}
+
+impl Ensemble {
+    /// One more step of a list; `None` if it was not the last. First the folders, then which
+    /// of them have something in them, and then a look at so many of these at a time: a lock
+    /// that is free keeps its folder for a while, or for good.
+    pub(super) async fn next_of_list(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        listing: &mut Option<Listing>,
+    ) -> Result<Option<Listed>, Failure> {
+        let session = self.session(deadline).await?;
+        let root = &self.settings.root;
+        let Some(listing) = listing else {
+            let (names, _) = session.list(root, true, deadline).await?;
+            let keys = names.iter().filter_map(|name| names::key(name));
+            let mut keys: Vec<String> = keys.filter(|key| key.starts_with(prefix)).collect();
+            // The first are at the end.
+            keys.sort_unstable_by(|one, other| other.cmp(one));
+            *listing = Some(Listing {
+                keys,
+                taken: Vec::new(),
+                others: 0,
+                locks: Vec::new(),
+            });
+            return Ok(None);
+        };
+        let rest = listing.keys.len().saturating_sub(AT_ONCE);
+        if let some @ [_, ..] = &listing.keys[rest..] {
+            let folders: Vec<_> = some.iter().map(|key| self.folder(key)).collect();
+            let found = session.read(root, &folders, deadline).await?;
+            let some = listing.keys.drain(rest..).zip(found).rev();
+            let is_taken = |(key, found): (String, Result<_, _>)| {
+                let (_, stat): (Vec<u8>, Stat) = found.ok()?;
+                (stat.num_children > 0).then_some(key)
+            };
+            for key in some.filter_map(is_taken) {
+                match listing.taken.len() < most {
+                    true => listing.taken.push(key),
+                    false => listing.others += 1,
+                }
+            }
+            return Ok(None);
+        }
+        if listing.taken.is_empty() {
+            let locks = std::mem::take(&mut listing.locks);
+            return Ok(Some(Listed::with_others(locks, listing.others)));
+        }
+        let rest = listing.taken.len().saturating_sub(AT_ONCE);
+        let infos = listing.taken[rest..].iter();
+        let infos = infos.map(|key| self.info(&session, key, false, deadline));
+        let infos = try_join_all(infos).await?;
+        listing.locks.extend(infos.into_iter().flatten());
+        listing.taken.truncate(rest);
+        Ok(None)
+    }
+
+    /// What is known of a lock; as it is now, if `synced`.
+    pub(super) async fn info(
+        &self,
+        session: &Session,
+        key: &str,
+        synced: bool,
+        deadline: Deadline,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let folder = self.folder(key);
+        let (names, _) = session.list(&folder, synced, deadline).await?;
+        let (holders, waiters) = holders(&names);
+        let marks = mark_paths(&folder, &names);
+        let mode = Mode::shown(holders.iter().map(|member| member.mode));
+        if mode.is_none() && marks.is_empty() {
+            return Ok(None);
+        }
+        let shown = match synced {
+            true => SHOWN_WAITERS.min(waiters.len()),
+            false => 0,
+        };
+        // Not all of very many readers: the server refuses a question that is too long.
+        let of_holders = holders.len().min(SHOWN_WAITERS);
+        let members = holders[..of_holders].iter().chain(&waiters[..shown]);
+        let paths = members.map(|member| names::join(&folder, &member.name));
+        let mut paths: Vec<_> = paths.collect();
+        let asking = paths.len();
+        // Of very many marks all but a few are over, any of them.
+        paths.extend(marks);
+        let mut found = Vec::new();
+        for paths in paths.chunks(AT_ONCE) {
+            found.extend(session.read(&folder, paths, deadline).await?);
+        }
+        let marks = found.split_off(asking).into_iter().flatten();
+        let marks = marks.map(|(data, stat)| Mark::read(&data, &stat));
+        // What was over when somebody came is in nobody's way.
+        let came_at = found.first().and_then(|first| first.as_ref().ok());
+        let came_at = came_at.map_or(i64::MIN, |(_, stat)| stat.ctime);
+        let marks = marks.filter(|mark| !mark.was_over_at(came_at)).collect();
+        // Else who waits is about to be told.
+        if let Some(mark) = Mark::last(marks) {
+            return Ok(Some(LockInfo::of_done(key.to_owned(), mark.shown())));
+        }
+        let Some(mode) = mode else {
+            return Ok(None);
+        };
+        // Nothing is said of those that have gone.
+        let askers: Vec<_> = found
+            .into_iter()
+            .map(|found| {
+                let (data, stat) = found.ok()?;
+                Some((String::from_utf8_lossy(&data).into_owned(), stat.czxid))
+            })
+            .collect();
+        let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
+        let holders = holders.iter().enumerate().map(|(index, member)| {
+            let (said, token) = match asker(index).filter(|_| index < of_holders) {
+                Some((said, czxid)) => (&**said, of_transaction(*czxid)),
+                None => ("", None),
+            };
+            // Those of others are of any text.
+            HolderInfo::new(Shown(&member.name).to_string(), None)
+                .of_process(said)
+                .token(token.filter(|token| *token > 0).map(FencingToken::from))
+        });
+        let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
+            let name = Shown(&member.name).to_string();
+            let said = asker(of_holders + index).map_or("", |(said, _)| said);
+            WaiterInfo::new(name, member.mode).of_process(said)
+        });
+        let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
+        Ok(Some(lock.with_queue(queue.collect())))
+    }
+}
