@@ -179,9 +179,19 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         let mut call = self.call();
-        attempts!(call, |deadline, attempt| self
-            .store
-            .forget(key, deadline, attempt))
+        let mut repeated = false;
+        loop {
+            let deadline = call.begin()?;
+            let forgetting = self.store.forget(key, deadline, &mut call.attempt);
+            match forgetting.await {
+                // Without an answer, the one before may have done it.
+                Ok(forgotten) => return Ok(forgotten || repeated),
+                Err(failure) => {
+                    repeated |= may_have_been_done(&failure);
+                    call.failed(failure).await?;
+                }
+            }
+        }
     }
 
     /// Takes a lock or place from its owner, which the store tells of it. Repeating this ends

@@ -542,6 +542,26 @@ for_each! { every_store:
         }
     }
 
+    /// The answer was lost, and not the mark: when it is asked again, there is none.
+    async fn what_is_forgotten_is_told<P: Proof>() {
+        let fates = [
+            vec![],
+            vec![Fate::RequestLost],
+            vec![Fate::AnswerLost],
+            vec![Fate::Refused, Fate::AnswerLost],
+        ];
+        for fates in fates {
+            let (sim, engine) = start::<P>().await;
+            sim.state().done = Some(Owner::unique());
+            sim.next(fates.clone());
+            let forgotten = engine.forget("key").await;
+            assert_eq!(forgotten.ok(), Some(true), "{fates:?}");
+            assert_eq!(sim.state().done, None, "{fates:?}");
+            let again = engine.forget("key").await;
+            assert_eq!(again.ok(), Some(false), "{fates:?}");
+        }
+    }
+
     /// Somebody else holds the lock by now, and repeating the command does not succeed.
     async fn a_mark_of_a_lost_lock_says_so<P: Proof>() {
         for fates in [vec![], vec![Fate::AnswerLost]] {

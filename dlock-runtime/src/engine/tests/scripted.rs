@@ -135,6 +135,7 @@ enum Command {
     /// With `true`, by the manager.
     Release(Owner, bool),
     Mark(Owner),
+    Forget,
     Renew(Owner, Duration),
     Confirm(Owner, Duration),
     Look,
@@ -165,6 +166,7 @@ impl Command {
             Self::Ask(..) => "ask",
             Self::Release(..) => "release",
             Self::Mark(_) => "mark",
+            Self::Forget => "forget",
             Self::Renew(..) => "renew",
             Self::Confirm(..) => "confirm",
             Self::Look => "look",
@@ -183,7 +185,7 @@ impl Command {
             | Self::Renew(owner, _)
             | Self::Confirm(owner, _)
             | Self::Outvoted(owner) => Some(owner),
-            Self::Look | Self::Raise(_) | Self::Ping => None,
+            Self::Forget | Self::Look | Self::Raise(_) | Self::Ping => None,
         }
     }
 }
@@ -442,6 +444,7 @@ impl State {
                 }
                 Answer::Done(self.done == Some(owner))
             }
+            Command::Forget => Answer::Done(self.done.take().is_some()),
             Command::Release(owner, _) => {
                 let held = self.release(owner);
                 if held {
@@ -983,6 +986,19 @@ impl<P: Proof> Store for Scripted<P> {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
             Answer::Done(false) => Ok(Freed::NotHeld),
+            answer => Err(failed(answer)),
+        }
+    }
+
+    async fn forget(
+        &self,
+        _key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        let fate = self.sim.state().fates.pop_front();
+        match self.send(Command::Forget, fate, deadline, attempt).await?.0 {
+            Answer::Done(forgotten) => Ok(forgotten),
             answer => Err(failed(answer)),
         }
     }

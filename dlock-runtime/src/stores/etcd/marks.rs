@@ -18,7 +18,7 @@ use super::queue::Key;
 use super::store::EtcdStore;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Failure, Freed, Next};
+use crate::store::{Applied, Failure, Freed, Next};
 
 impl LockName {
     /// Holds if what the lock is for has not been done.
@@ -91,7 +91,12 @@ impl EtcdStore {
         let lock = self.members.settings.names.lock(key);
         let place = self.members.settings.place();
         let look = Txn::new().and_then([lock.get_mark()]);
-        let seen = self.members.txn(look, deadline).await?;
+        // It changes nothing, whatever becomes of it.
+        let seen = self.members.txn(look, deadline).await;
+        let seen = seen.map_err(|failed| Failed {
+            applied: Applied::No,
+            ..failed
+        })?;
         let Some(owner) = lock.done_by(seen.op_responses(), &place)? else {
             return Ok(false);
         };
