@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
-    TxnOpResponse,
+    TxnOpResponse, TxnResponse,
 };
 use futures_util::future::BoxFuture;
 
@@ -357,6 +357,13 @@ impl Written {
         queue.sort_unstable_by_key(|place| place.created);
         queue
     }
+}
+
+/// Whether a deletion has deleted something, by its second comparison too.
+pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
+    let mut second = answer.op_responses().into_iter();
+    answer.succeeded()
+        || second.any(|answer| matches!(answer, TxnOpResponse::Txn(second) if second.succeeded()))
 }
 
 /// Of a question about a key that is there.

@@ -5,6 +5,8 @@
 //! With the first renewal, a key is told since when its lock is held, if that was waited for:
 //! so it costs a section nothing that is shorter.
 
+use std::sync::Arc;
+
 use etcd_client::Txn;
 use futures_util::future::join_all;
 
@@ -61,17 +63,15 @@ impl EtcdStore {
                 key.lease().confirmed_since(oldest, deadline).await
             }
         });
-        let silent = chunk.iter().filter(|(key, _)| !key.says_since);
-        let silent = silent.filter(|(key, _)| key.since.is_some());
-        // Beside it, so that it takes nobody's time. Nothing hangs on the answer.
-        let say = silent.map(|(key, _)| members.txn(key.say_since(), limit));
-        let (found, confirmed, _) = tokio::join!(
-            members.created_at(keys, limit),
-            join_all(confirm),
-            join_all(say)
-        );
+        let (found, confirmed) = tokio::join!(members.created_at(keys, limit), join_all(confirm));
         for (key, _) in &mut *chunk {
-            key.says_since = true;
+            if !std::mem::replace(&mut key.says_since, true) && key.since.is_some() {
+                // Nothing hangs on the answer, and nobody waits for it.
+                let (members, say) = (Arc::clone(members), key.say_since());
+                self.members.context.spawn(async move {
+                    let _ = members.txn(say, members.patience()).await;
+                });
+            }
         }
         let known = found?.into_iter().zip(confirmed);
         for ((key, answer), (created, confirmed)) in chunk.iter_mut().zip(known) {

@@ -17,7 +17,7 @@ use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Asking, Fate, Key, Question, Stands, is_there};
+use super::queue::{Asking, Fate, Key, Question, Stands, has_deleted, is_there};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
 use super::waiting::Awaited;
@@ -244,7 +244,7 @@ impl Store for EtcdStore {
             txn,
         };
         let written = self.batches.write(write, deadline).await?;
-        Ok(match written.answer.succeeded() {
+        Ok(match has_deleted(&written.answer) {
             true => Freed::Released,
             false => Freed::NotHeld,
         })
