@@ -1,31 +1,42 @@
 //! Where a server listens.
 
-use std::fmt;
+#[cfg(feature = "url")]
+use std::{fmt, num::NonZeroU16};
 
 /// The host is as the URL or another server gave it, and two that are spelled
 /// differently are two.
+#[cfg(feature = "url")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Address {
+pub(super) enum Address {
     /// An address of IPv6 has no brackets here.
-    pub(super) host: String,
-    /// 0 where the host is the path of a unix socket.
-    pub(super) port: u16,
+    Host { host: String, port: NonZeroU16 },
+    /// The path of a unix socket.
+    Socket(String),
 }
 
+#[cfg(feature = "url")]
 impl Address {
-    /// A host as drivers give it, with or without the brackets of IPv6.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(super) fn of(host: &str, port: u16) -> Self {
-        let host = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
-        Self { host, port }
+    /// `None`: nobody listens at port 0. A server says so of itself where it listens at
+    /// another port, for TLS for instance.
+    pub(super) fn at(host: &str, port: u16) -> Option<Self> {
+        Some(Self::Host {
+            host: host.to_owned(),
+            port: NonZeroU16::new(port)?,
+        })
+    }
+
+    /// Another one that the server here has named: without a host, it is on its own.
+    #[cfg(feature = "redis")]
+    pub(super) fn beside(&self, host: &str, port: u16) -> Option<Self> {
+        match (host, self) {
+            ("", Self::Host { host, .. }) => Self::at(host, port),
+            ("", Self::Socket(_)) => None,
+            (host, _) => Self::at(host, port),
+        }
     }
 
     /// Reads `host[:port]` of a URL, where an address of IPv6 stands in brackets. `None`
     /// if it is not of this form.
-    #[cfg(feature = "url")]
     pub(super) fn parse(text: &str, default_port: u16) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -48,48 +59,39 @@ impl Address {
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => default_port,
             None => return None,
-            Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+            Some(port) => port.parse().ok()?,
         };
         // It is shown in messages and logs.
         if !host.escape_debug().eq(host.chars()) {
             return None;
         }
-        Some(Self {
-            host: host.to_owned(),
-            port,
-        })
+        Self::at(host, port)
     }
-}
 
-#[cfg(feature = "url")]
-impl Address {
     /// A unix socket, by its path without the first slash. `None` if there is none, or it
     /// cannot be shown in messages.
     pub(super) fn socket(path: &str) -> Option<Self> {
         let can_be_shown = path.escape_debug().eq(path.chars());
-        (!path.is_empty() && can_be_shown).then(|| Self {
-            host: format!("/{path}"),
-            port: 0,
-        })
-    }
-
-    /// The path, if it is a unix socket.
-    #[cfg(feature = "redis")]
-    pub(super) fn path(&self) -> Option<&str> {
-        (self.port == 0).then_some(&self.host)
+        (!path.is_empty() && can_be_shown).then(|| Self::Socket(format!("/{path}")))
     }
 }
 
+#[cfg(feature = "url")]
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if *port == 0 {
-            f.write_str(host)
-        } else if host.contains(':') {
-            write!(f, "[{host}]:{port}")
-        } else {
-            write!(f, "{host}:{port}")
-        }
+        f.write_str(&match self {
+            Self::Host { host, port } => shown(host, port.get()),
+            Self::Socket(path) => path.clone(),
+        })
+    }
+}
+
+/// As messages name it, with or without the brackets of IPv6, as drivers give the host.
+pub(super) fn shown(host: &str, port: u16) -> String {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

@@ -140,9 +140,8 @@ impl Form {
                      in a user or password, percent-encode characters such as / # ? @ and :"
                 ))
             })?;
-            let same = |other: &Address| {
-                other.port == host.port && other.host.eq_ignore_ascii_case(&host.host)
-            };
+            let name = host.to_string();
+            let same = |other: &Address| other.to_string().eq_ignore_ascii_case(&name);
             if hosts.iter().any(same) {
                 return Err(self.invalid(format!("it names {host} twice")));
             }

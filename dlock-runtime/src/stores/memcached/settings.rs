@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
 
 use async_memcached::Error;
 use tokio::net::lookup_host;
 
 use super::errors::Failed;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::stores::address::Address;
+use crate::stores::address::{Address, shown};
 use crate::stores::url::Form;
 
 static FORM: Form = Form {
@@ -25,7 +26,8 @@ static FORM: Form = Form {
 /// Where the server is.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    server: Address,
+    host: String,
+    port: NonZeroU16,
 }
 
 impl Settings {
@@ -40,33 +42,35 @@ impl Settings {
         if !url.path.is_empty() {
             return Err(url.invalid("nothing may stand behind the host and port"));
         }
-        let server = url.hosts.remove(0);
+        let Address::Host { host, port } = url.hosts.remove(0) else {
+            return Err(url.invalid("it names a unix socket; write a host"));
+        };
         if !url.hosts.is_empty() {
             return Err(url.invalid(
                 "it names several servers; the locks are on one: two that do not know of each \
                  other would both give the same lock",
             ));
         }
-        if server.host.contains(':') {
+        if host.contains(':') {
             return Err(url.invalid(
                 "the client reaches servers by IPv4 only; write a name or an IPv4 address",
             ));
         }
-        Ok(Self { server })
+        Ok(Self { host, port })
     }
 
     /// As the client wants it: where the name leads to now. The client would
     /// take the first address that answers, and each connection another one.
     pub(super) async fn dsn(&self) -> Result<String, Failed> {
-        let Address { host, port } = &self.server;
-        let found = lookup_host((&**host, *port)).await;
+        let Self { host, port } = self;
+        let found = lookup_host((&**host, port.get())).await;
         let server = the_only_one(found.map_err(Error::Connect)?)?;
         Ok(format!("tcp://{server}:{port}"))
     }
 
     /// As it is shown.
     pub(super) fn address(&self) -> String {
-        self.server.to_string()
+        shown(&self.host, self.port.get())
     }
 }
 

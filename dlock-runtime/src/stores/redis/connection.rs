@@ -415,10 +415,7 @@ pub(super) mod tests {
             .await
             .expect("nothing to log in to");
         let time = Time::of_the_machine(tokio::runtime::Handle::current());
-        let address = Address {
-            host: "nowhere".to_owned(),
-            port: 0,
-        };
+        let address = Address::at("nowhere", 1).expect("a port");
         let Config { mut settings, .. } = Config::read("redis://nowhere").expect("a valid URL");
         settings.request_timeout = patience.mul_f64(2.5);
         settings.replicas = 1;

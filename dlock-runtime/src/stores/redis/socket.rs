@@ -96,16 +96,17 @@ pub(super) fn closed() -> RedisError {
 
 /// Connects, encrypted if the settings say so.
 async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Socket>> {
-    if let Some(path) = address.path() {
-        return connect_to_file(path).await;
-    }
-    let found = lookup_host((address.host.as_str(), address.port)).await?;
+    let (host, port) = match address {
+        Address::Host { host, port } => (host.as_str(), port.get()),
+        Address::Socket(path) => return connect_to_file(path).await,
+    };
+    let found = lookup_host((host, port)).await?;
     let stream = connect_to_one(found).await?;
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &settings.tls {
-        return Ok(Box::new(tls.encrypt(&address.host, stream).await?));
+        return Ok(Box::new(tls.encrypt(host, stream).await?));
     }
     #[cfg(not(feature = "tls"))]
     let _ = settings;

@@ -11,7 +11,7 @@ use super::database::{Location, Options};
 use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
-use crate::stores::address::Address;
+use crate::stores::address::shown;
 
 /// A database on a server, with a URL that `sqlx` reads.
 pub trait Server: Notifies {
@@ -32,7 +32,7 @@ pub(super) fn location(
     socket: Option<&PathBuf>,
     database: &str,
 ) -> Location {
-    let address = Address::of(host, port).to_string();
+    let address = shown(host, port);
     let place = socket.map_or_else(|| address.clone(), |path| path.display().to_string());
     let (place, database) = (Shown(&place), Shown(database));
     let is_connected_to = socket.is_none() && !host.starts_with('/');

@@ -243,9 +243,9 @@ impl Sentinels {
             Value::Nil => None,
             Value::ServerError(error) => return Err(endpoint.refused(&error)),
             master => {
-                let (host, port) =
+                let (host, port): (String, _) =
                     redis::from_redis_value(master).map_err(|_| endpoint.nonsense())?;
-                Some(Address { host, port })
+                Address::at(&host, port)
             }
         };
         Ok(Vote {

@@ -126,10 +126,7 @@ mod tests {
     use super::*;
 
     fn address(port: u16) -> Address {
-        Address {
-            host: "10.0.0.1".to_owned(),
-            port,
-        }
+        Address::at("10.0.0.1", port).expect("a port")
     }
 
     /// Sentinel number `id` names the server on this port.
@@ -159,10 +156,16 @@ mod tests {
 
     #[test]
     fn more_than_half_of_all_decide() {
-        let winner = |votes: Votes| votes.winner().map(|address| address.port);
-        assert_eq!(winner(votes([vote(1, 7), vote(2, 7), silence()])), Some(7));
-        assert_eq!(winner(votes([vote(1, 8), vote(2, 7), vote(3, 7)])), Some(7));
-        assert_eq!(winner(votes([vote(1, 7)])), Some(7));
+        let winner = |votes: Votes| votes.winner().cloned();
+        assert_eq!(
+            winner(votes([vote(1, 7), vote(2, 7), silence()])),
+            Some(address(7))
+        );
+        assert_eq!(
+            winner(votes([vote(1, 8), vote(2, 7), vote(3, 7)])),
+            Some(address(7))
+        );
+        assert_eq!(winner(votes([vote(1, 7)])), Some(address(7)));
         // Half of four, and two of five though nobody contradicts.
         let four = [vote(1, 7), vote(2, 7), vote(3, 8), vote(4, 8)];
         assert_eq!(winner(votes(four)), None);
@@ -172,7 +175,10 @@ mod tests {
         // One that stands in the URL under two names has one vote.
         assert_eq!(winner(votes([vote(1, 7), vote(1, 7), silence()])), None);
         // One that poses as another does not take its vote away.
-        assert_eq!(winner(votes([vote(2, 8), vote(2, 7), vote(3, 7)])), Some(7));
+        assert_eq!(
+            winner(votes([vote(2, 8), vote(2, 7), vote(3, 7)])),
+            Some(address(7))
+        );
         // If it does not tell who it is, that cannot be seen.
         let unnamed = || {
             vote(0, 7).map(|vote| Vote {
@@ -180,7 +186,10 @@ mod tests {
                 ..vote
             })
         };
-        assert_eq!(winner(votes([unnamed(), unnamed(), silence()])), Some(7));
+        assert_eq!(
+            winner(votes([unnamed(), unnamed(), silence()])),
+            Some(address(7))
+        );
     }
 
     #[test]

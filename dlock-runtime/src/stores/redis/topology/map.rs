@@ -194,11 +194,7 @@ pub(super) fn named_in(error: &ServerError, from: &Address) -> Option<(u16, Addr
     let (slot, address) = error.details()?.split_once(' ')?;
     let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
     let (host, port) = address.rsplit_once(':')?;
-    let host = if host.is_empty() { &from.host } else { host };
-    let address = Address {
-        host: host.to_owned(),
-        port: port.trim().parse().ok()?,
-    };
+    let address = from.beside(host, port.trim().parse().ok()?)?;
     Some((slot, address))
 }
 
@@ -209,10 +205,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn address(port: u16) -> Address {
-        Address {
-            host: "h".to_owned(),
-            port,
-        }
+        Address::at("h", port).expect("a port")
     }
 
     /// One node has all slots.
@@ -231,24 +224,22 @@ pub(super) mod tests {
     #[test]
     fn an_old_map_does_not_undo_what_was_heard_since() {
         let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", Keyspace::Slots, None));
-        let has = |slot| map.owner(slot).map(|address| address.port);
+        let has = |slot| map.owner(slot).map(|at| (*at).clone());
+        let at = |ports: [u16; 2]| ports.map(|port| Some(address(port)));
         map.update(view(1));
         map.is_asked_for();
         map.redirected(&redirection("MOVED", "7 h:2"), &address(1));
         map.update(view(1));
-        assert_eq!([7, 8].map(has), [Some(2), Some(1)]);
+        assert_eq!([7, 8].map(has), at([2, 1]));
         // Those who are asked after that know better.
         map.is_asked_for();
         map.update(view(3));
-        assert_eq!([7, 8].map(has), [Some(3), Some(3)]);
+        assert_eq!([7, 8].map(has), at([3, 3]));
     }
 
     #[test]
     fn a_redirection_names_a_node() {
-        let from = Address {
-            host: "here".to_owned(),
-            port: 1,
-        };
+        let from = Address::at("here", 1).expect("a port");
         let named = |details: &str| {
             let named = named_in(&redirection("MOVED", details), &from);
             named.map(|(slot, address)| {
@@ -262,7 +253,14 @@ pub(super) mod tests {
         );
         assert_eq!(named("3999 ::1:6381").as_deref(), Some("[::1]:6381"));
         assert_eq!(named("3999 :6381").as_deref(), Some("here:6381"));
-        for nonsense in ["3999", "3999 a", "3999 a:b", "a a:1", "16384 a:1"] {
+        for nonsense in [
+            "3999",
+            "3999 a",
+            "3999 a:b",
+            "3999 a:0",
+            "a a:1",
+            "16384 a:1",
+        ] {
             assert_eq!(named(nonsense), None);
         }
     }

@@ -248,14 +248,9 @@ fn node(value: &Value, from: &Address) -> Option<Option<Arc<Address>>> {
         Value::BulkString(host) => str::from_utf8(host).ok()?,
         _ => return None,
     };
-    let host = match host {
-        "?" => return Some(None),
-        // The same host that this was asked of.
-        "" => from.host.clone(),
-        _ => host.to_owned(),
-    };
     let port = u16::try_from(*port).ok()?;
-    Some(Some(Arc::new(Address { host, port })))
+    let address = from.beside(host, port).filter(|_| host != "?");
+    Some(address.map(Arc::new))
 }
 
 /// For each slot, what most of the nodes say.
@@ -283,10 +278,7 @@ mod tests {
     use super::*;
 
     fn address(port: u16) -> Arc<Address> {
-        Arc::new(Address {
-            host: "h".to_owned(),
-            port,
-        })
+        Arc::new(Address::at("h", port).expect("a port"))
     }
 
     fn text(text: &str) -> Value {
@@ -307,6 +299,8 @@ mod tests {
             range(0, 99, vec![(text("a"), 1), (text("b"), 2)]),
             range(100, 200, vec![(text(""), 3), (Value::Nil, 4)]),
             range(300, 400, vec![(text("?"), 5)]),
+            // They listen for TLS alone.
+            range(500, 600, vec![(text("c"), 0), (text("d"), 0)]),
         ]);
         let view = View::read(&answer, &address(9)).expect("a map");
         let shown = |slot| view.owner(slot).map(ToString::to_string);
@@ -316,7 +310,7 @@ mod tests {
                 [Some(owner.to_owned()), Some(owner.to_owned())]
             );
         }
-        assert_eq!([201, 300, 400].map(shown), [None, None, None]);
+        assert_eq!([201, 300, 400, 500].map(shown), [const { None }; 4]);
         let replicas: Vec<_> = view.replicas.iter().map(ToString::to_string).collect();
         assert_eq!(replicas, ["b:2", "h:4"]);
         for nonsense in [
