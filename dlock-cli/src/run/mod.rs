@@ -12,7 +12,6 @@ mod supervise;
 pub(crate) mod terminal;
 pub(crate) mod watch;
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,9 +33,6 @@ const LEAST_KILL_AFTER: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 const NOT_REMEMBERED: &str = "that the command succeeded may not be remembered: it may run again";
-
-/// What a label has at most.
-const LONGEST_LABEL: usize = 63;
 
 pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
     let config = labelled(args, store::config(common)?);
@@ -66,18 +62,10 @@ fn labelled(args: &Run, config: Config) -> Config {
     }
     let program = args.command.first();
     let name = program.and_then(|program| Path::new(program).file_name());
-    match name.map(OsStr::to_string_lossy).as_deref().and_then(label) {
-        Some(label) => config.label(label),
+    match name {
+        Some(name) => config.labelled_as(&name.to_string_lossy()),
         None => config,
     }
-}
-
-/// A name with nothing in it that a label may not have.
-fn label(name: &str) -> Option<String> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let letters = name.chars().take(LONGEST_LABEL);
-    let label: String = letters.map(|c| if is_fine(c) { c } else { '-' }).collect();
-    (!label.is_empty()).then_some(label)
 }
 
 /// How long before its lease ends the command is told, of a lease that lasts for so long.
@@ -258,17 +246,4 @@ async fn is_remembered(manager: &LockManager, key: &str, deadline: Instant) {
         Ok(true) => "that the command succeeded is remembered now",
         _ => NOT_REMEMBERED,
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::label;
-
-    #[test]
-    fn a_label_is_the_name_of_the_command_as_near_as_it_can_be_written() {
-        assert_eq!(label("report.sh").as_deref(), Some("report.sh"));
-        assert_eq!(label("my job,é").as_deref(), Some("my-job--"));
-        assert_eq!(label(&"x".repeat(70)).map(|label| label.len()), Some(63));
-        assert_eq!(label(""), None);
-    }
 }

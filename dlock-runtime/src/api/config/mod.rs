@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::backend::origin::{LONGEST_NAME, is_name};
+use crate::backend::origin::{LONGEST_NAME, is_name, written};
 use crate::core::inner::Settings;
 use crate::error::LockError;
 use crate::key::{MAX_KEY_BYTES, Shown};
@@ -184,6 +184,14 @@ impl Config {
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.settings.label = Some(label.into());
         self
+    }
+
+    /// Labels the manager with any name, whose characters are replaced where a label cannot have
+    /// them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn labelled_as(self, name: &str) -> Self {
+        self.label(written(name))
     }
 
     /// How long to wait for locks that do not set a limit themselves. For ever by default; ten
