@@ -44,5 +44,10 @@ fn a_ttl_shorter_than_three_request_timeouts_is_told_once() {
         assert_eq!(told().len(), 2, "at the connect");
         drop(held(short.lock("key")).await);
         assert_eq!(told().len(), 2);
+        // Another one is another mistake.
+        for ttl in [9, 8] {
+            drop(held(short.lock("key").ttl(seconds(ttl))).await);
+        }
+        assert_eq!(told().len(), 3, "{:?}", told());
     });
 }

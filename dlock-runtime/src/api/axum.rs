@@ -77,13 +77,14 @@ impl IntoResponse for LockError {
                 tracing::error!(target: "dlock::axum", %error, "a request has failed");
             }
             error @ Self::Unavailable { .. } => {
-                if let Some(untold) = TURNED_AWAY.one_more() {
+                if let Some((untold, since)) = TURNED_AWAY.one_more() {
                     tracing::warn!(
                         target: "dlock::axum",
                         %error,
                         untold,
+                        ?since,
                         "a request was turned away; of those that follow, one line in 5 s has the \
-                         number in `untold`"
+                         number in `untold`, and the time since the line before it in `since`"
                     );
                 }
             }

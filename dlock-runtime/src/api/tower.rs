@@ -205,14 +205,15 @@ fn turned_away<Out: From<&'static str>>(error: LockError, status: StatusCode) ->
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         tracing::error!(target: "dlock::tower", %error, "a request has failed");
     } else if let LockError::Unavailable { .. } = &error
-        && let Some(untold) = TURNED_AWAY.one_more()
+        && let Some((untold, since)) = TURNED_AWAY.one_more()
     {
         tracing::warn!(
             target: "dlock::tower",
             %error,
             untold,
+            ?since,
             "a request was turned away; of those that follow, one line in 5 s has the number in \
-             `untold`"
+             `untold`, and the time since the line before it in `since`"
         );
     }
     let mut response = Response::new(Out::from(body));

@@ -23,8 +23,9 @@ impl Limited {
         Self(Mutex::new(None))
     }
 
-    /// Whether to log this one, and then how many were left out since the last.
-    pub(super) fn one_more(&self) -> Option<u64> {
+    /// Whether to log this one, and then how many were left out since the last, and how long ago
+    /// that was.
+    pub(super) fn one_more(&self) -> Option<(u64, Duration)> {
         let now = Instant::now();
         let mut last = self.0.lock();
         match &mut *last {
@@ -33,9 +34,10 @@ impl Limited {
                 None
             }
             line => {
-                let untold = line.take().map_or(0, |line| line.untold);
-                *line = Some(Line { at: now, untold: 0 });
-                Some(untold)
+                let next = Line { at: now, untold: 0 };
+                let before = line.replace(next);
+                let told = before.map(|before| (before.untold, now - before.at));
+                Some(told.unwrap_or_default())
             }
         }
     }
@@ -48,13 +50,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_are_few_lines_and_none_is_left_uncounted() {
         let limited = Limited::new();
-        assert_eq!(limited.one_more(), Some(0));
+        assert_eq!(limited.one_more(), Some((0, Duration::ZERO)));
         for untold in [99, 0, 7] {
             for _ in 0..untold {
                 assert_eq!(limited.one_more(), None);
             }
-            tokio::time::advance(PAUSE).await;
-            assert_eq!(limited.one_more(), Some(untold));
+            // However late the next comes.
+            tokio::time::advance(2 * PAUSE).await;
+            assert_eq!(limited.one_more(), Some((untold, 2 * PAUSE)));
         }
     }
 }

@@ -62,6 +62,9 @@ impl PermitNumbers {
     /// A request for this key, with its namespace, goes by one number, and the store has
     /// shown somebody who goes by another one.
     pub(super) fn saw(&self, key: &str, most: u32, other: u32) {
+        if self.ended.load(Relaxed) {
+            return;
+        }
         let prefix = key.strip_prefix(&*self.namespace);
         let name = prefix.and_then(|name| name.strip_prefix(':'));
         let name = name.filter(|_| !self.namespace.is_empty()).unwrap_or(key);
@@ -96,9 +99,11 @@ impl PermitNumbers {
     /// `None`: it was told before.
     fn differs(&self, name: &str) -> Option<Differs> {
         let told = &mut self.seen.lock().told;
-        if told.len() >= MOST_TOLD || !told.insert(Arc::from(name)) {
+        // A waiter sees the same again and again.
+        if told.len() >= MOST_TOLD || told.contains(name) {
             return None;
         }
+        told.insert(Arc::from(name));
         let is_last = told.len() == MOST_TOLD;
         self.ended.store(is_last, Relaxed);
         Some(if is_last {

@@ -95,11 +95,11 @@ impl Inner {
             .map_err(connecting)?;
         let at_start = backend.capabilities();
         let request_timeout = settings.request_timeout.or(backend.request_timeout());
-        let short_ttl = ShortTtl::new(request_timeout.filter(|_| !local));
+        let short_ttl = ShortTtl::new(request_timeout.filter(|_| !local), settings.ttl);
         // From here on, dropping `leases` stops the backend.
         let leases = Arc::new(Leases::new(backend, executor, reach));
         check_ttl(settings.ttl, &at_start)?;
-        short_ttl.look(settings.ttl, "all");
+        short_ttl.look_at_default();
         if settings.fenced {
             check_fenced(&at_start, || "connecting".to_owned())?;
         }

@@ -9,24 +9,40 @@ use std::time::Duration;
 pub(crate) struct ShortTtl {
     /// `None` for a store that always answers.
     request_timeout: Option<Duration>,
+    /// The ttl of locks that give none. A warning about it does not rule out one about another.
+    default: Duration,
     is_told: AtomicBool,
 }
 
 impl ShortTtl {
-    pub(crate) fn new(request_timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(request_timeout: Option<Duration>, default: Duration) -> Self {
         Self {
             request_timeout,
+            default,
             is_told: AtomicBool::new(false),
         }
     }
 
+    /// Checks the default ttl.
+    pub(crate) fn look_at_default(&self) {
+        self.tell(self.default, "all", || true);
+    }
+
     /// Checks the ttl of the locks of this template.
     pub(crate) fn look(&self, ttl: Duration, template: &str) {
+        if ttl != self.default {
+            self.tell(ttl, template, || {
+                !self.is_told.swap(true, Ordering::Relaxed)
+            });
+        }
+    }
+
+    fn tell(&self, ttl: Duration, template: &str, is_first: impl FnOnce() -> bool) {
         let Some(timeout) = self.request_timeout else {
             return;
         };
         let least = timeout.saturating_mul(3);
-        if ttl >= least || self.is_told.swap(true, Ordering::Relaxed) {
+        if ttl >= least || !is_first() {
             return;
         }
         tracing::warn!(
