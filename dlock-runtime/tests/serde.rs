@@ -61,3 +61,14 @@ fn so_does_what_another_store_makes() {
         assert_eq!(format!("{back:?}"), format!("{info:?}"));
     }
 }
+
+/// What was added since is not there.
+#[test]
+fn what_an_older_version_wrote_is_read() {
+    let text = r#"{"key":"press","mode":"write","holders":[{"owner":"me"}]}"#;
+    let lock: LockInfo = serde_json::from_str(text).expect("it can be read");
+    let (holder, queue) = (&lock.holders[0], &lock.queue);
+    assert_eq!((&*lock.key, &*holder.owner), ("press", "me"));
+    assert!(queue.is_empty() && lock.stored_as.is_empty() && lock.done.is_none());
+    assert!(lock.waiters.is_none() && holder.since.is_none() && !holder.since_by_holder);
+}

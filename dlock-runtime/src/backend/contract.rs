@@ -474,7 +474,8 @@ pub enum Released {
 /// What a store knows of a lock that is held, or remembered as done.
 ///
 /// With the feature `serde`, this and its parts can be sent elsewhere and read back: times and
-/// durations as `serde` has those of the standard library, in seconds and nanoseconds.
+/// durations as `serde` has those of the standard library, in seconds and nanoseconds. What an
+/// older version has not written is read as unknown, or as none.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
@@ -492,12 +493,14 @@ pub struct LockInfo {
     pub waiters: Option<usize>,
     /// Who waits in the store's queue, in its order; the first thousand of them. From
     /// `inspect`, on a store with a queue.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub queue: Vec<WaiterInfo>,
     /// Its body was to run once, and has been done: by whom, and for how long that is
     /// remembered. Nobody holds it meanwhile.
     pub done: Option<HolderInfo>,
     /// Where the store keeps it, for who looks there with the store's own tools: keys of
     /// Redis, rows, nodes, an item. Not each of them is there at all times. From `inspect`.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub stored_as: Vec<String>,
 }
 
@@ -582,6 +585,7 @@ pub struct HolderInfo {
     pub since: Option<SystemTime>,
     /// `since` is by the clock of the holder's host, which has written it down, and not by
     /// the store's.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub since_by_holder: bool,
     /// How long the lease lasts unless it is renewed, if the store says so.
     pub expires_in: Option<Duration>,
