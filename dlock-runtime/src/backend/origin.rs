@@ -135,8 +135,7 @@ impl<'a> Signed<'a> {
         let mut parts = signature.split(',');
         let (host, pid, label) = (parts.next()?, parts.next()?, parts.next()?);
         let asked = parts.next()?;
-        // On etcd, one who asks again is told from itself before; on memcached, it says since
-        // when it has the lock.
+        // On etcd, one who asks again is told from itself before.
         let asked = asked.split('.').next()?.parse().ok()?;
         let is_all = parts.next().is_none() && is_name(host) && is_name(label);
         Some(Self {

@@ -55,6 +55,8 @@ pub mod memory;
 mod per_runtime;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "etcd", feature = "memcached"))]
+mod since;
 #[cfg(feature = "sqlx")]
 mod sql;
 #[cfg(feature = "mysql")]

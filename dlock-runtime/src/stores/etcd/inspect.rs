@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
 use super::members::Members;
-use super::names::{LockName, held_by, mode_of};
+use super::names::{LockName, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode, Owner, SHOWN_WAITERS, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::key::Shown;
+use crate::stores::since;
 use crate::token::{FencingToken, of_transaction};
 
 /// So many leases are asked for at a time.
@@ -162,10 +163,10 @@ pub(super) fn holders(queue: &[Place]) -> &[Place] {
 /// The owner that a value is, or one that has asked again, and since when it holds the lock,
 /// if it says so. Another program's may be long, and a secret.
 fn owner(value: &[u8]) -> Option<(&str, Option<SystemTime>)> {
-    let (value, since) = held_by(std::str::from_utf8(value).ok()?)?;
+    let (value, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
     let is_again = |(owner, again): (&str, &str)| Owner::is_one(owner) && !again.is_empty();
     let is_owner = Owner::is_one(value) || value.rsplit_once('.').is_some_and(is_again);
-    let since = since.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+    let since = since.and_then(since::time);
     is_owner.then_some((value, since))
 }
 

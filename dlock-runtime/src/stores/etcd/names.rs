@@ -24,22 +24,6 @@ const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
 const PERMIT: &str = "permit-";
 
-/// What stands in a place, with since when its request holds the lock, if it says so.
-pub(super) fn held(request: &str, since: Option<u64>) -> String {
-    match since {
-        Some(since) => format!("{request};{since}"),
-        None => request.to_owned(),
-    }
-}
-
-/// The request that stands in a place, and since when it holds the lock, if it says so.
-pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
-    match value.split_once(';') {
-        Some((request, since)) => Some((request, Some(since.parse().ok()?))),
-        None => Some((value, None)),
-    }
-}
-
 /// The keys of all locks.
 #[derive(Clone, Debug)]
 pub(super) struct Names {

@@ -15,13 +15,14 @@ use futures_util::future::BoxFuture;
 use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
-use super::names::{LockName, held};
+use super::names::LockName;
 use super::places::Name;
 use super::waiting::Ahead;
 use super::watches::Watches;
 use crate::backend::{Mode, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
+use crate::stores::since::held;
 
 /// What is asked: for the lock, and if the request `waits` for a place in its queue.
 pub(super) struct Question<'r> {

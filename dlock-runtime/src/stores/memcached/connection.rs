@@ -20,6 +20,7 @@ use crate::backend::{BackendErrorKind, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Freed, Next};
 use crate::stores::meaning::Meaning;
+use crate::stores::since::held;
 
 /// What an item was when this number was seen.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +116,7 @@ impl Connection {
         let flags = ["ME", &*seconds, "c"];
         // If this is granted, the lock is held from here on, and not since it was asked for.
         let since = Some(unix_ms());
-        let value = names::held(&lock.owner, since);
+        let value = held(&lock.owner, since);
         match self.set(&lock.name, &value, &flags).await? {
             (Status::Stored, item) => Ok(Some(self.version(&item, since)?)),
             (Status::NotStored, _) => Ok(None),
@@ -209,10 +210,10 @@ impl Connection {
                 return Ok(None);
             };
             let compare = format!("C{}", found.cas);
-            let held = names::held(&lock.owner, found.since);
+            let again = held(&lock.owner, found.since);
             let new = match becomes {
                 Becomes::Nothing => None,
-                Becomes::Again(seconds) => Some((&*held, seconds)),
+                Becomes::Again(seconds) => Some((&*again, seconds)),
                 Becomes::Value(value, seconds) => Some((value, seconds)),
             };
             let answer = if let Some((value, seconds)) = new {

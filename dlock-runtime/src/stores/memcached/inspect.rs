@@ -12,6 +12,7 @@ use super::server::Server;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
+use crate::stores::since;
 
 const FEWEST_WALKS: usize = 3;
 const MOST_WALKS: usize = 6;
@@ -99,18 +100,16 @@ fn info(item: MetaValue) -> Option<LockInfo> {
     let value = item.data.unwrap_or_default();
     let expires_in = item.ttl_remaining.and_then(lease_left);
     if let Some(owner) = names::done_by(&value) {
-        let owner = String::from_utf8_lossy(owner).into_owned();
+        let done = HolderInfo::new(owner.to_owned(), expires_in);
         return Some(LockInfo {
             waiters: UNKNOWN,
-            ..LockInfo::of_done(key, HolderInfo::new(owner, expires_in))
+            ..LockInfo::of_done(key, done)
         });
     }
     // Another program's value may be long, and a secret.
-    let owner = match names::is_owner(&value) {
-        true => String::from_utf8_lossy(&value).into_owned(),
-        false => "(a value that dlock did not write)".to_owned(),
-    };
-    let since = names::since(&owner);
-    let holder = HolderInfo::new(owner, expires_in).since_by_holder(since);
+    let (owner, since) =
+        names::holder(&value).unwrap_or(("(a value that dlock did not write)", None));
+    let holder = HolderInfo::new(owner.to_owned(), expires_in);
+    let holder = holder.since_by_holder(since.and_then(since::time));
     Some(LockInfo::new(key, Mode::Write, vec![holder], UNKNOWN))
 }

@@ -2,7 +2,7 @@
 //!
 //! | item | value |
 //! |---|---|
-//! | `dlock:<key>` | the owner of the lock, and behind a `.` since when it has it; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
+//! | `dlock:<key>` | the owner of the lock, and behind a `;` since when it has it; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
 //! | `dlock-server` | a number that no other start of a server has |
 //!
 //! A key of memcached is any bytes but blanks and control characters, 250 at
@@ -10,9 +10,8 @@
 //! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
 //! share a name.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use crate::backend::Owner;
+use crate::stores::since;
 
 /// The item that tells one start of the server from another.
 pub(super) const SERVER: &str = "dlock-server";
@@ -42,36 +41,17 @@ pub(super) fn key(name: &[u8]) -> Option<String> {
     String::from_utf8(blanks.collect()).ok()
 }
 
-/// What stands there while this owner has the lock: since when, by its own clock, in
-/// milliseconds since 1970. There is room for that behind the time at which it asked; an
-/// owner that does not say who it is has none.
-pub(super) fn held(owner: &str, since: Option<u64>) -> String {
-    match since.filter(|_| owner.contains('@')) {
-        Some(since) => format!("{owner}.{since}"),
-        None => owner.to_owned(),
-    }
-}
-
 /// Whether it is this owner that has the lock, of a value that stands there: and since when,
 /// if it says so.
 pub(super) fn held_by(value: &[u8], owner: &str) -> Option<Option<u64>> {
-    match value.strip_prefix(owner.as_bytes())? {
-        [] => Some(None),
-        [b'.', since @ ..] => Some(Some(number(since)?)),
-        _ => None,
-    }
+    let (found, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
+    (found == owner).then_some(since)
 }
 
-/// Since when an owner has the lock, of a value that says so.
-pub(super) fn since(value: &str) -> Option<SystemTime> {
-    let (_, signature) = value.split_once('@')?;
-    let (_, times) = signature.rsplit_once(',')?;
-    let (_, since) = times.split_once('.')?;
-    UNIX_EPOCH.checked_add(Duration::from_millis(number(since.as_bytes())?))
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// Who has the lock, and since when, of a value that is not another program's.
+pub(super) fn holder(value: &[u8]) -> Option<(&str, Option<u64>)> {
+    let (owner, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
+    Owner::is_one(owner).then_some((owner, since))
 }
 
 /// What stands there when the body of this owner has been done.
@@ -80,15 +60,9 @@ pub(super) fn mark(owner: &str) -> String {
 }
 
 /// Who has done it, of a value that says so.
-pub(super) fn done_by(value: &[u8]) -> Option<&[u8]> {
-    let owner = value.strip_prefix(MARK.as_bytes())?;
-    is_owner(owner).then_some(owner)
-}
-
-/// Whether a value may be an owner, and not another program's.
-pub(super) fn is_owner(value: &[u8]) -> bool {
-    let value = std::str::from_utf8(value).unwrap_or_default();
-    Owner::is_one(value)
+pub(super) fn done_by(value: &[u8]) -> Option<&str> {
+    let owner = std::str::from_utf8(value).ok()?.strip_prefix(MARK)?;
+    Owner::is_one(owner).then_some(owner)
 }
 
 #[cfg(test)]
@@ -108,27 +82,21 @@ mod tests {
 
     #[test]
     fn since_when_it_is_held_stands_behind_the_owner() {
+        for owner in ["0a.1@web-3,4711,shop,1000", "0a.1"] {
+            let value = since::held(owner, Some(2500));
+            assert_eq!(holder(value.as_bytes()), Some((owner, Some(2500))));
+            assert_eq!(held_by(value.as_bytes(), owner), Some(Some(2500)));
+            assert_eq!(holder(owner.as_bytes()), Some((owner, None)));
+            assert_eq!(held_by(owner.as_bytes(), owner), Some(None));
+        }
         let signed = "0a.1@web-3,4711,shop,1000";
-        let value = held(signed, Some(2500));
-        assert!(is_owner(value.as_bytes()), "{value}");
-        assert_eq!(held_by(value.as_bytes(), signed), Some(Some(2500)));
-        assert_eq!(held_by(signed.as_bytes(), signed), Some(None));
-        assert_eq!(
-            since(&value),
-            Some(UNIX_EPOCH + Duration::from_millis(2500))
-        );
-        assert_eq!(since(signed), None);
-        // Who does not say who it is.
-        let bare = held("0a.1", Some(2500));
-        assert_eq!((&*bare, since(&bare)), ("0a.1", None));
-        assert_eq!(held_by(bare.as_bytes(), "0a.1"), Some(None));
         for other in [
             "",
             "0a.1@web-3,4711,shop,100",
             "0a.1@web-3,4711,shop,10000",
-            "0a.1@web-3,4711,shop,1000.",
-            "0a.1@web-3,4711,shop,1000.x",
-            "0a.2@web-3,4711,shop,1000.2500",
+            "0a.1@web-3,4711,shop,1000;",
+            "0a.1@web-3,4711,shop,1000;x",
+            "0a.2@web-3,4711,shop,1000;2500",
             "d:0a.1@web-3,4711,shop,1000",
         ] {
             assert_eq!(held_by(other.as_bytes(), signed), None, "{other}");
@@ -138,12 +106,14 @@ mod tests {
     #[test]
     fn owners_are_told_from_other_values() {
         let owner = Owner::unique().to_string();
-        assert!(is_owner(owner.as_bytes()));
+        assert_eq!(holder(owner.as_bytes()), Some((&*owner, None)));
         let mark = mark(&owner);
-        assert_eq!(done_by(mark.as_bytes()), Some(owner.as_bytes()));
-        assert!(!is_owner(mark.as_bytes()) && done_by(owner.as_bytes()).is_none());
-        for value in ["", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x"] {
-            assert!(!is_owner(value.as_bytes()), "{value}");
+        assert_eq!(done_by(mark.as_bytes()), Some(&*owner));
+        assert!(holder(mark.as_bytes()).is_none() && done_by(owner.as_bytes()).is_none());
+        for value in [
+            "", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x", ";1", "1;2",
+        ] {
+            assert_eq!(holder(value.as_bytes()), None, "{value}");
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
     for key in waited {
         let name = names::lock(&key.key);
         match items.remove(&name) {
-            Some(holder) if names::is_owner(&holder) => seen(key, Some(holder), now),
+            Some(holder) if names::holder(&holder).is_some() => seen(key, Some(holder), now),
             // They are told when they ask.
             Some(value) if names::done_by(&value).is_some() => key.wake_all(),
             // It may stand there for ever.
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(woken(&key), [true, false]);
         let asks = Owner::draw(Origin::here("shop")).expect("an owner");
         let mut key = waited([asks, Owner::unique()]);
-        let held = names::held(&asks.to_string(), Some(1));
+        let held = crate::stores::since::held(&asks.to_string(), Some(1));
         seen(&mut key, Some(held.into_bytes()), Instant::now());
         assert_eq!(woken(&key), [true, false]);
         seen(&mut key, None, Instant::now());
