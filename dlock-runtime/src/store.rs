@@ -150,6 +150,19 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Keeps a floor for the fencing tokens, if there is none as high: each
+    /// [`Granted`] that is made from what the store says from now on, to whichever process, is
+    /// above it.
+    fn raise_tokens(
+        &self,
+        floor: u64,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = (floor, deadline);
+        let refused = BackendError::keeps_its_tokens(None, "nothing there keeps a floor");
+        async { Err(Failure::refused(refused)) }
+    }
+
     // One operation.
 
     /// What a request begins with.

@@ -47,6 +47,7 @@ mod cost;
 mod drops;
 mod exclusion;
 pub mod failover;
+mod floors;
 mod keys;
 mod late_commands;
 mod leases;
@@ -211,6 +212,11 @@ pub trait Store {
     /// grants of those that have none.
     fn has_tokens(&self) -> bool {
         true
+    }
+
+    /// Whether its tokens can be lifted by a [floor](dlock::Config::token_floor).
+    fn lifts_tokens(&self) -> bool {
+        self.has_tokens()
     }
 
     /// Short enough that the lock of a process that died comes free within the test.
@@ -392,6 +398,11 @@ macro_rules! __themes {
                 tokens_rise_after_a_lease_ran_out
                 tokens_rise_over_keys_that_were_idle
                 fenced_is_refused_where_tokens_may_go_back
+            }
+            start_durable floors {
+                a_floor_is_obeyed_by_who_does_not_name_it
+                a_floor_is_raised_while_locks_are_taken
+                a_floor_that_cannot_be_is_refused
             }
             start policies {
                 a_free_lock_is_had_at_once
@@ -596,6 +607,7 @@ macro_rules! __themes {
             }
             start_alone restart {
                 tokens_rise_across_a_restart
+                a_floor_outlasts_a_restart
                 what_is_held_and_waited_for_goes_on
                 permits_and_what_was_done_go_on
             }
@@ -617,6 +629,7 @@ macro_rules! __contenders {
         $($then)*! { $($with)*
             start_contended processes {
                 processes_add_up
+                a_deploy_in_which_half_name_a_floor_adds_up
                 a_killed_holder_frees_its_lock
                 a_killed_waiter_delays_the_rest_for_a_bounded_time
                 a_paused_holder_stops_when_it_comes_back

@@ -58,10 +58,24 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         rounds: usize,
         stubborn: bool,
     ) -> Process {
+        self.worker_above(0, role, name, tasks, rounds, stubborn)
+    }
+
+    /// The same, which names a floor for the tokens.
+    fn worker_above(
+        &self,
+        floor: u64,
+        role: &str,
+        name: &str,
+        tasks: usize,
+        rounds: usize,
+        stubborn: bool,
+    ) -> Process {
         worker::start(
             role,
             &[
                 ("NAME", name),
+                ("FLOOR", &floor.to_string()),
                 ("URL", &self.store.url()),
                 ("RESOURCE", &self.resource.address().to_string()),
                 ("TASKS", &tasks.to_string()),
@@ -162,6 +176,46 @@ pub(crate) async fn processes_add_up(store: &mut dyn Store) {
     all_end_well(&mut workers).await;
     let bodies = ["a", "b", "c"].map(|name| (name, 3 * 20));
     added_up(&scene.resource.history(), &bodies);
+}
+
+/// Processes that name a floor take the places of those that do not, one by one: whoever
+/// comes behind the first of them has a token above it, and nobody's work is refused.
+pub(crate) async fn a_deploy_in_which_half_name_a_floor_adds_up(store: &mut dyn Store) {
+    if !store.lifts_tokens() {
+        return;
+    }
+    let scene = Scene::around(store);
+    let old = |name| scene.worker("contend", name, 2, ENDLESS, false);
+    let (mut first, mut second) = (old("old-a"), old("old-b"));
+    for name in ["old-a", "old-b"] {
+        scene.adds(name, 3).await;
+    }
+    let floor = scene.resource.history().newest() + 1_000_000_000_000;
+    let new = |name| scene.worker_above(floor, "contend", name, 2, ENDLESS, false);
+    let third = new("new-a");
+    for name in ["new-a", "old-a", "old-b"] {
+        scene.adds(name, 3).await;
+    }
+    assert!(scene.resource.history().newest() > floor);
+    first.kill();
+    scene.resource.suspended("old-a");
+    let fourth = new("new-b");
+    for name in ["new-b", "old-b", "new-a"] {
+        scene.adds(name, 3).await;
+    }
+    second.kill();
+    scene.resource.suspended("old-b");
+    for name in ["new-a", "new-b"] {
+        scene.adds(name, 3).await;
+    }
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut [third, fourth]).await;
+    let history = scene.resource.history();
+    history.check();
+    for name in ["old-a", "old-b", "new-a", "new-b"] {
+        let reports = history.reports_of(name);
+        assert!(!reports.contains(&"outdated"), "{name}: {reports:?}");
+    }
 }
 
 /// Killed inside its critical section: the lock comes free within the ttl, and

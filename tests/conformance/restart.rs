@@ -7,6 +7,7 @@ use dlock::{FencingToken, LockError, LockManager, LockRequest};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::floors::above;
 use super::tokens::{gives_none, next};
 use super::{Store, connect, held, queued};
 use crate::support::critical::Section;
@@ -29,6 +30,27 @@ pub(crate) async fn tokens_rise_across_a_restart(store: &mut dyn Store) {
     }
     let manager = connect(config(store)).await;
     assert!(next(&manager, "key").await > before);
+}
+
+pub(crate) async fn a_floor_outlasts_a_restart(store: &mut dyn Store) {
+    if !store.lifts_tokens() {
+        return;
+    }
+    let ttl = store.short_ttl();
+    let config = |store: &dyn Store| super::config(store).ttl(ttl);
+    let floor = {
+        let manager = connect(config(store)).await;
+        let floor = above(next(&manager, "key").await);
+        connect(config(store).token_floor(floor)).await;
+        floor
+    };
+    if !store.restart().await {
+        return;
+    }
+    let manager = connect(config(store)).await;
+    for key in ["key", "new"] {
+        assert!(u64::from(next(&manager, key).await) > floor);
+    }
 }
 
 /// Leases and places in a queue. To who is patient it is no outage. (A waiter who does

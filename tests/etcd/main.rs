@@ -20,6 +20,8 @@ mod harness;
 mod lists;
 mod lock_service;
 mod marks;
+#[cfg(feature = "redis")]
+mod moving;
 mod names;
 mod since;
 #[cfg(feature = "tls")]

@@ -4,6 +4,42 @@ use dlock::backend::sqlx::{self, Connection as _, PgConnection};
 
 use crate::Server;
 
+/// From Redis to here and back, while services run.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_service_changes_its_store_while_it_runs() {
+    use crate::support::moving::{Place, there_and_back};
+    use crate::support::redis::RedisServer;
+
+    const HIGHEST: &str = "SELECT GREATEST(COALESCE(MAX(token), 0), (SELECT floor FROM dlock_meta)) \
+        + 63 FROM dlock_lock";
+    assert!(include_str!("../../docs/migrating.md").contains(HIGHEST));
+    let redis = RedisServer::start().await;
+    let server = Server::shared().await;
+    let database = server.database().await;
+    let url = format!(
+        "{}?create_tables=true",
+        server.url(&database, server.port())
+    );
+    drop(crate::support::locks::connect(dlock::Config::from_url(&url).expect("a URL")).await);
+    let in_redis = Place {
+        url: redis.url(),
+        highest: async || redis.command(&["GET", "dlock:token"]).await,
+    };
+    let in_tables = Place {
+        url,
+        highest: async || {
+            let mut connection = server.connection(&database).await;
+            let highest: i64 = sqlx::query_scalar(HIGHEST)
+                .fetch_one(&mut connection)
+                .await
+                .expect("a number");
+            highest.unsigned_abs()
+        },
+    };
+    there_and_back(in_redis, in_tables).await;
+}
+
 /// As ShedLock's own page has it.
 const TABLE: &str =
     "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL,

@@ -32,6 +32,10 @@ impl<R: Recipe, const REPLICAS: u32> Store for Sentinels<R, REPLICAS> {
         R::TOKENS
     }
 
+    fn lifts_tokens(&self) -> bool {
+        false
+    }
+
     fn url(&self) -> String {
         format!("{}&replicas={REPLICAS}", url(&self.0.url(""), R::NAME))
     }
@@ -103,6 +107,10 @@ impl<R: Recipe> Store for Masters<R> {
 
     fn has_tokens(&self) -> bool {
         R::TOKENS
+    }
+
+    fn lifts_tokens(&self) -> bool {
+        false
     }
 
     fn url(&self) -> String {

@@ -58,6 +58,10 @@ impl<R: Recipe> Store for RedissonStore<R> {
         Since::OfNobody
     }
 
+    fn lifts_tokens(&self) -> bool {
+        false
+    }
+
     fn shows_tokens(&self) -> ShownTokens {
         ShownTokens::OfNone
     }

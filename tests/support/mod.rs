@@ -20,6 +20,7 @@ pub(crate) mod ghosts;
 pub(crate) mod impatient;
 pub(crate) mod machine;
 pub(crate) mod memcached;
+pub(crate) mod moving;
 pub(crate) mod nodes;
 pub(crate) mod redis;
 pub(crate) mod sentinel;

@@ -105,6 +105,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::remembers_nothing(name))
     }
 
+    /// Lifts the fencing tokens: every grant that the store gives once this has returned, to
+    /// whichever process, has one above `floor`, and those of one key rise as ever. The store
+    /// keeps the floor where it keeps what tokens are made of, and never lowers it. Called
+    /// between [`start`](Self::start) and all else. The default is for a store that cannot.
+    async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        let _ = floor;
+        let Capabilities { name, tokens, .. } = self.capabilities();
+        Err(match tokens {
+            TokenTier::None => BackendError::keeps_its_tokens(name, "it has none"),
+            _ => BackendError::keeps_its_tokens(name, "nothing there keeps a floor"),
+        })
+    }
+
     /// Ends the lease of a holder, whoever that is, as [`inspect`](Self::inspect) has shown
     /// it, and lets the next waiter in like a release. The holder is compared by its
     /// [`owner`](HolderInfo::owner) in the step that ends its lease, so that nobody who came

@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     /// Requires strict tokens for all locks.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
+    /// All tokens are to be above.
+    pub(crate) token_floor: u64,
     /// How long the store may be silent, if it is set here rather than by the backend.
     pub(crate) request_timeout: Option<Duration>,
     /// How this process names itself in its locks. `None` means the name of the program.
@@ -90,9 +92,7 @@ impl Inner {
                 .run(async move { reach.while_starting(backend.start()).await })
                 .await
         };
-        started
-            .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
-            .map_err(connecting)?;
+        finished(started).map_err(connecting)?;
         let at_start = backend.capabilities();
         let request_timeout = settings.request_timeout.or(backend.request_timeout());
         let short_ttl = ShortTtl::new(request_timeout.filter(|_| !local), settings.ttl);
@@ -102,6 +102,11 @@ impl Inner {
         short_ttl.look_at_default();
         if settings.fenced {
             check_fenced(&at_start, || "connecting".to_owned())?;
+        }
+        if settings.token_floor > 0 {
+            let (backend, floor) = (Arc::clone(&leases.backend), settings.token_floor);
+            let raising = async move { backend.raise_tokens(floor).await };
+            finished(leases.executor.run(raising).await).map_err(connecting)?;
         }
         tracing::info!(
             target: "dlock",
@@ -154,6 +159,11 @@ impl Inner {
     pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
         LockError::of_store(subject, self.at_start.name, error)
     }
+}
+
+/// What was done on the backend's own thread.
+fn finished(done: Option<Result<(), BackendError>>) -> Result<(), BackendError> {
+    done.unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
 }
 
 /// Users see it under the name of the handle type.

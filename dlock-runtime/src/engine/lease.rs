@@ -194,6 +194,13 @@ impl<S: Store> Running<S> {
         }
     }
 
+    pub(crate) async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        let mut call = self.call();
+        attempts!(call, |deadline, _attempt| self
+            .store
+            .raise_tokens(floor, deadline))
+    }
+
     /// Takes a lock or place from its owner, which the store tells of it. Repeating this ends
     /// nothing else, since owners are never reused.
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {

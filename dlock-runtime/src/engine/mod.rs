@@ -432,6 +432,13 @@ impl<D: Driven> Backend for D {
         here_or_at_home!(self.engine().running()?, forget(key))
     }
 
+    async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        let running = self.engine().running()?;
+        let home = Arc::clone(running);
+        let raised = running.at_home(async move { home.raise_tokens(floor).await });
+        raised.await?
+    }
+
     async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
         let (key, whose) = (Arc::from(key), Whose::Holder(holder.clone()));
         let broken = &Break { key, whose };

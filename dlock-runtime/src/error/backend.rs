@@ -94,6 +94,16 @@ impl BackendError {
         Self::new(BackendErrorKind::Unsupported, message)
     }
 
+    /// The store's tokens begin where they begin.
+    pub(crate) fn keeps_its_tokens<'a>(store: impl Into<Option<&'a str>>, why: &str) -> Self {
+        let message = format!(
+            "{} cannot lift its fencing tokens: {why}; leave `token_floor` out, and let what \
+             compares them forget those of the store before",
+            the_store(store.into()),
+        );
+        Self::new(BackendErrorKind::Unsupported, message)
+    }
+
     /// An error of this kind. The message names the setting or key, what happened and what to do.
     /// It must never contain a password.
     #[must_use]

@@ -93,6 +93,16 @@ pub(crate) const HANDOFF: Setting<u32> = Setting {
     remedy: "give at most 63",
 };
 
+/// Below it there is room for tokens that fit into a column with a sign, whatever a store
+/// adds to it: a floor is never lowered.
+pub(crate) const TOKEN_FLOOR: Setting<u64> = Setting {
+    name: "token_floor",
+    range: 0..=i64::MAX.unsigned_abs() - (1 << 56),
+    wrong: ["too low", "too high"],
+    remedy: "give a whole number up to 9151314442816847871: tokens above it have to fit into 64 \
+             bits with a sign",
+};
+
 /// The protocol has milliseconds in 32 bits.
 #[cfg(feature = "zookeeper")]
 pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
@@ -148,6 +158,14 @@ impl<T: PartialOrd + fmt::Debug> Setting<T> {
         }
         let wrong = self.wrong[usize::from(value > *self.range.end())];
         Err(format!("{value:?} is {wrong}; {}", self.remedy))
+    }
+}
+
+impl Setting<u64> {
+    /// A number in text. What is wrong with it, without the text, where it is none.
+    pub(crate) fn read(&self, text: &str) -> Result<u64, String> {
+        let number = text.parse().map_err(|_| self.remedy.to_owned())?;
+        self.within(number).map(|()| number)
     }
 }
 

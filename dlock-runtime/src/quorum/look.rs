@@ -16,7 +16,7 @@ use crate::store::{Failure, Next};
 pub(super) const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// How long they are waited for at the start.
-const AT_THE_START: Duration = Duration::from_millis(500);
+pub(super) const AT_THE_START: Duration = Duration::from_millis(500);
 
 impl<V: Voter> Quorum<V> {
     /// A majority must answer, and none may refuse.

@@ -9,12 +9,14 @@ use futures_util::future::join_all;
 use super::ballot::no_quorum;
 use super::election::Attempt;
 use super::lease::Votes;
+use super::look::AT_THE_START;
 use super::member::Member;
 use super::subscriptions::{Subscription, Subscriptions};
 use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
 use crate::backend::{
-    BackendError, Capabilities, Finding, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
+    BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Renewed, Request,
+    Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -189,6 +191,21 @@ impl<V: Voter> Store for Quorum<V> {
             Some(votes) => self.free(request, votes, deadline).await,
             None => Ok(Freed::NotHeld),
         }
+    }
+
+    /// More than half of the counters suffice, and the others are raised by those who know of
+    /// the floor: see [`ballot`](super::ballot).
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        let voters = || self.members.iter().map(|member| member.voter());
+        voters().for_each(|voter| voter.given(floor));
+        let raise = |member: &'_ Arc<Member<V>>| {
+            let member = Arc::clone(member);
+            async move { member.engine.raise_tokens(floor).await }
+        };
+        let may_be_missing =
+            |_, error: &BackendError| error.kind() == BackendErrorKind::Unavailable;
+        let raised = self.ask_most(self.all(), deadline, AT_THE_START, raise, may_be_missing);
+        raised.await.map(drop)
     }
 
     async fn break_off(

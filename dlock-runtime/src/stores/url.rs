@@ -187,7 +187,10 @@ impl Form {
                 format!("{}, and with {scheme}:// {}", list(options), list(files))
             }
         };
-        self.invalid(format!("it has an unknown parameter; there are {known}"))
+        self.invalid(format!(
+            "it has an unknown parameter; there are {known}; of every store, `Config` reads \
+             `token_floor=N`"
+        ))
     }
 
     /// A part of a URL without its percent-encoding.

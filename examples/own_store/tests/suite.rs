@@ -61,6 +61,10 @@ impl Store for OwnStore {
         false
     }
 
+    fn lifts_tokens(&self) -> bool {
+        false
+    }
+
     fn has_permits(&self) -> bool {
         false
     }

@@ -10,7 +10,7 @@ use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 use super::doers;
 use super::sharers::share;
 use crate::support::resource::{Section, report};
-use crate::support::worker::setting;
+use crate::support::worker::{self, setting};
 
 /// Why a body has not counted.
 #[derive(Debug)]
@@ -81,7 +81,8 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
     runtime.block_on(async {
         let config = config_at(&setting("URL"));
         let ttl = setting("TTL").parse().expect("a number");
-        let config = config.ttl(Duration::from_millis(ttl));
+        let floor = worker::known("FLOOR").map_or(0, |floor| floor.parse().expect("a number"));
+        let config = config.ttl(Duration::from_millis(ttl)).token_floor(floor);
         dlock::init(config).await.expect("a connection");
         match role {
             "contend" => contend(contender()).await,

@@ -32,6 +32,10 @@ pub fn role() -> Option<String> {
 
 /// A setting that the test gave to this worker.
 pub fn setting(name: &str) -> String {
-    std::env::var(format!("{SETTING}{name}"))
-        .unwrap_or_else(|_| panic!("the worker needs the setting {name}"))
+    known(name).unwrap_or_else(|| panic!("the worker needs the setting {name}"))
+}
+
+/// One that it may have been given.
+pub fn known(name: &str) -> Option<String> {
+    std::env::var(format!("{SETTING}{name}")).ok()
 }

@@ -50,6 +50,10 @@ impl<R: Recipe> Store for InCluster<R> {
         Since::OfNobody
     }
 
+    fn lifts_tokens(&self) -> bool {
+        false
+    }
+
     fn shows_tokens(&self) -> ShownTokens {
         ShownTokens::OfNone
     }

@@ -17,7 +17,8 @@ const TTL: &str = "DLOCK_TTL";
 const TIMEOUT: &str = "DLOCK_TIMEOUT";
 const REQUEST_TIMEOUT: &str = "DLOCK_REQUEST_TIMEOUT";
 const DETECT_LOCK_ORDER: &str = "DLOCK_DETECT_LOCK_ORDER";
-const KNOWN: [&str; 7] = [
+const TOKEN_FLOOR: &str = "DLOCK_TOKEN_FLOOR";
+const KNOWN: [&str; 8] = [
     URL,
     NAMESPACE,
     LABEL,
@@ -25,6 +26,7 @@ const KNOWN: [&str; 7] = [
     TIMEOUT,
     REQUEST_TIMEOUT,
     DETECT_LOCK_ORDER,
+    TOKEN_FLOOR,
 ];
 
 /// How many typing errors a name may have to be taken for a known one.
@@ -68,6 +70,10 @@ pub(super) fn read(
     }
     if let Some(detect) = environment.switch(DETECT_LOCK_ORDER)? {
         config = config.detect_lock_order(detect);
+    }
+    if let Some(floor) = environment.text(TOKEN_FLOOR)? {
+        let floor = limits::TOKEN_FLOOR.read(&floor);
+        config = config.token_floor(floor.map_err(|why| LockError::config(TOKEN_FLOOR, why))?);
     }
     Ok(config)
 }
@@ -240,6 +246,23 @@ mod tests {
                 .expect_err("out of range")
                 .to_string();
             assert!(error.contains(name) && error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_floor_is_a_number_that_leaves_room() {
+        let name = "DLOCK_TOKEN_FLOOR";
+        let config = |value| config(&[("DLOCK_URL", "memory:?token_floor=5"), (name, value)]);
+        let shown = format!("{:?}", config("7").expect("a floor"));
+        assert!(shown.contains("token_floor: 7"), "{shown}");
+        let shown = format!("{:?}", config("").expect("that of the URL"));
+        assert!(shown.contains("token_floor: 5"), "{shown}");
+        for value in ["x", "-1", "9223372036854775808"] {
+            let error = config(value).expect_err("no floor").to_string();
+            assert!(
+                error.contains(name) && error.contains("up to 91"),
+                "{error}"
+            );
         }
     }
 

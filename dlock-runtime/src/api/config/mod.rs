@@ -93,13 +93,15 @@ impl Config {
                 handoff: DEFAULT_HANDOFF,
                 fenced: false,
                 detect_lock_order: cfg!(debug_assertions),
+                token_floor: 0,
                 request_timeout: None,
                 label: None,
             },
         }
     }
 
-    /// The store at this URL: `memory:`, `redis://host:port/db`, …
+    /// The store at this URL: `memory:`, `redis://host:port/db`, … With `token_floor=N`
+    /// among its parameters, as [`token_floor`](Self::token_floor) says.
     ///
     /// # Errors
     ///
@@ -110,12 +112,14 @@ impl Config {
     }
 
     fn from_setting(setting: &'static str, url: &str) -> Result<Self, LockError> {
-        url::parse(setting, url).map(Self::with_store)
+        let (store, floor) = url::parse(setting, url)?;
+        Ok(Self::with_store(store).token_floor(floor))
     }
 
-    /// The store in `DLOCK_URL`, and the settings in `DLOCK_NAMESPACE`, `DLOCK_TTL`, `DLOCK_LABEL`,
-    /// `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or `1m30s`) and
-    /// `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`), if they are set.
+    /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
+    /// `DLOCK_LABEL`, `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
+    /// `1m30s`), `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`) and `DLOCK_TOKEN_FLOOR` where
+    /// they are set.
     ///
     /// # Errors
     ///
@@ -227,6 +231,34 @@ impl Config {
         self
     }
 
+    /// Lifts the store's [fencing tokens](crate::FencingToken) above a number, for a change
+    /// of stores: what the locks guard has seen the tokens of the old one, and refuses lower
+    /// ones. `0`, the default, changes nothing; `token_floor=N` in a URL is the same.
+    ///
+    /// The store keeps the floor, and never lowers it. Once
+    /// [`connect`](crate::LockManager::connect) has returned, each grant of every process has
+    /// a token above it, whether that process names it or not; a lease that was granted
+    /// before keeps its tokens to its end. `docs/migrating.md` has the steps of a change.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// use dlock::{Config, LockManager};
+    ///
+    /// let manager = LockManager::connect(Config::default().token_floor(1_000_000)).await?;
+    /// let guard = manager.lock("stock:42").acquire().await?;
+    /// assert!(u64::from(guard.token()) > 1_000_000);
+    /// # guard.release().await }
+    /// ```
+    ///
+    /// To connect is a [`LockError::Config`] for a number that leaves no room below 2^63
+    /// (Redis: 2^53), and [`LockError::Unsupported`] in a store that cannot.
+    #[must_use]
+    pub fn token_floor(mut self, floor: u64) -> Self {
+        self.settings.token_floor = floor;
+        self
+    }
+
     /// Warns when locks are taken in orders that can end in a deadlock, before one does. On by
     /// default in debug builds. When off, it costs nothing.
     ///
@@ -276,6 +308,7 @@ impl Config {
         limits::HANDOFF.check(settings.handoff)?;
         limits::REQUEST_TIMEOUT.check(self.request_timeout)?;
         limits::TTL.check(settings.ttl)?;
+        limits::TOKEN_FLOOR.check(settings.token_floor)?;
         if let Patience::Within(timeout) = settings.patience {
             limits::TIMEOUT.check(timeout)?;
         }
@@ -342,6 +375,7 @@ impl fmt::Debug for Config {
             .field("handoff", &self.settings.handoff)
             .field("request_timeout", &self.request_timeout)
             .field("fenced", &self.settings.fenced)
+            .field("token_floor", &self.settings.token_floor)
             .field("detect_lock_order", &self.settings.detect_lock_order)
             .finish()
     }

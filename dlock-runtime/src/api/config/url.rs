@@ -1,11 +1,13 @@
 //! Store URLs: the scheme names the store, which parses the rest.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, BackendError};
 use crate::error::LockError;
+use crate::limits;
 use crate::stores::memory::Memory;
 
 /// Where a manager gets its store from.
@@ -90,10 +92,10 @@ stores! {
     "zookeeper": "zookeeper" | "zookeeper+tls" => crate::stores::zookeeper::ZooKeeper,
 }
 
-/// The store at a URL. `setting` names where the URL comes from, for messages. They never show the
-/// URL itself, which may contain a password.
-pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>, LockError> {
-    // A file or a shell may have put white space around it.
+/// The store at a URL, and the floor of its tokens. `setting` is where that comes from, for
+/// messages. They never show the URL itself, which may hold a password.
+pub(super) fn parse(setting: &'static str, url: &str) -> Result<(Arc<dyn Source>, u64), LockError> {
+    // What a file or a shell has put around it.
     let Some((scheme, rest)) = url.trim().split_once(':') else {
         return Err(LockError::config(
             setting,
@@ -101,17 +103,19 @@ pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>,
         ));
     };
     let scheme = &*scheme.to_ascii_lowercase();
+    let (rest, floor) = &without_floor(rest)
+        .map_err(|reason| LockError::config(setting, format!("`token_floor`: {reason}")))?;
     if scheme == "memory" {
-        return match rest {
-            "" => Ok(Arc::new(MemoryUrl)),
+        return match &**rest {
+            "" => Ok((Arc::new(MemoryUrl), *floor)),
             _ => Err(LockError::config(
                 setting,
-                "`memory:` takes nothing behind the colon",
+                "`memory:` takes nothing behind the colon but `?token_floor=N`",
             )),
         };
     }
     match read(scheme, &format!("{scheme}:{rest}")) {
-        Some(Ok(store)) => Ok(store),
+        Some(Ok(store)) => Ok((store, *floor)),
         Some(Err(error)) => Err(LockError::Config {
             setting: setting.to_owned(),
             reason: error.to_string(),
@@ -119,6 +123,24 @@ pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>,
         }),
         None => Err(LockError::config(setting, refuse(scheme, rest))),
     }
+}
+
+/// Takes the floor of the tokens out of the parameters: it is alike for every store, and set
+/// once that is connected.
+fn without_floor(rest: &str) -> Result<(Cow<'_, str>, u64), String> {
+    let (mut floor, mut others) = (None, Vec::new());
+    let (before, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    for parameter in parameters.split('&') {
+        match parameter.strip_prefix("token_floor=") {
+            Some(value) => floor = Some(limits::TOKEN_FLOOR.read(value)?),
+            None => others.push(parameter),
+        }
+    }
+    Ok(match floor {
+        None => (rest.into(), 0),
+        Some(floor) if others.is_empty() => (before.into(), floor),
+        Some(floor) => (format!("{before}?{}", others.join("&")).into(), floor),
+    })
 }
 
 fn refuse(scheme: &str, rest: &str) -> String {
@@ -175,15 +197,56 @@ mod tests {
     #[test]
     fn what_is_around_the_url_and_the_case_of_its_scheme_make_no_difference() {
         for url in [" memory:", "memory:\n", "MEMORY:", "Memory: "] {
-            let store = parse("store URL", url).expect(url);
+            let (store, _) = parse("store URL", url).expect(url);
             assert_eq!(format!("{store:?}"), "memory:");
         }
         #[cfg(feature = "redis")]
         for url in ["\tREDIS://User@Host:1/2\r\n", "Redis://User@Host:1/2"] {
-            let store = parse("store URL", url).expect(url);
-            let plain = parse("store URL", "redis://User@Host:1/2").expect("plain");
+            let (store, _) = parse("store URL", url).expect(url);
+            let (plain, _) = parse("store URL", "redis://User@Host:1/2").expect("plain");
             assert_eq!(format!("{store:?}"), format!("{plain:?}"));
         }
+    }
+
+    #[test]
+    fn the_floor_of_the_tokens_is_not_the_stores_to_read() {
+        for (url, floor) in [
+            ("memory:", 0),
+            ("memory:?token_floor=0", 0),
+            ("memory:?token_floor=7", 7),
+            (
+                "memory:?token_floor=9151314442816847871",
+                9_151_314_442_816_847_871,
+            ),
+        ] {
+            assert_eq!(parse("store URL", url).expect(url).1, floor, "{url}");
+        }
+        #[cfg(feature = "redis")]
+        for url in [
+            "redis://a/1?token_floor=7",
+            "redis://a/1?&token_floor=7&",
+            "redis://a/1?token_floor=6&token_floor=7",
+        ] {
+            let (store, floor) = parse("store URL", url).expect(url);
+            let (plain, _) = parse("store URL", "redis://a/1").expect("plain");
+            assert_eq!(format!("{store:?}"), format!("{plain:?}"));
+            assert_eq!(floor, 7, "{url}");
+        }
+        for value in [
+            "",
+            "-1",
+            "7.5",
+            "hunter2",
+            "9151314442816847872",
+            "9223372036854775808",
+            "18446744073709551616",
+        ] {
+            let error = refusal(&format!("memory:?token_floor={value}"));
+            assert!(error.contains("`token_floor`: "), "{error}");
+            assert!(error.contains("up to 9151314442816847871"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        refusal("memory:?token_flor=7");
     }
 
     #[test]

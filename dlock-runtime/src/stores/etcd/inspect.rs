@@ -8,6 +8,7 @@ use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
+use super::floor;
 use super::members::Members;
 use super::names::{LockName, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode, Owner, SHOWN_WAITERS, WaiterInfo};
@@ -40,6 +41,8 @@ pub(crate) struct Listing {
     leases: Vec<i64>,
     /// How long the others last. `None`: it has just ended.
     remaining: HashMap<i64, Option<Duration>>,
+    /// Of the tokens. Not of one that was granted before it was raised.
+    floor: u64,
 }
 
 impl Listing {
@@ -74,7 +77,8 @@ impl Listing {
         looks: [TxnOp; 2],
         deadline: Deadline,
     ) -> Result<Self, Failed> {
-        let look = Txn::new().and_then(looks);
+        let floor = TxnOp::get(members.settings.names.floor(), None);
+        let look = Txn::new().and_then(looks.into_iter().chain([floor]).collect::<Vec<_>>());
         let read = |client: Client| async move {
             // However long the answer is.
             let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
@@ -94,6 +98,10 @@ impl Listing {
     }
 
     fn of(members: &Members, found: &[KeyValue]) -> Self {
+        let name = members.settings.names.floor();
+        let floor = found.iter().find(|key| key.key() == name.as_bytes());
+        // What is no number is told to who asks for a lock.
+        let floor = floor.and_then(|key| floor::read(key, "").ok());
         let (queues, marks) = (queues(members, found), marks(members, found));
         let held_by = queues.values().flat_map(|queue| holders(queue));
         let held_by = held_by.chain(marks.values());
@@ -103,6 +111,7 @@ impl Listing {
             queues,
             marks,
             remaining: HashMap::new(),
+            floor: floor.unwrap_or(0),
         }
     }
 
@@ -129,7 +138,7 @@ impl Listing {
     fn locks(&mut self) -> Vec<LockInfo> {
         let shown = |place: &Place| {
             let left = self.remaining.get(&place.lease).copied().flatten();
-            let token = of_transaction(place.created).map(FencingToken::from);
+            let token = of_transaction(place.created, self.floor).map(FencingToken::from);
             HolderInfo::new(place.owner.clone(), left)
                 .since_by_holder(place.since)
                 .token(token)

@@ -8,7 +8,7 @@
 //!   release wakes one waiter, however many there are.
 //! - The lease is shared by all requests of the process with the same ttl, and
 //!   kept alive on the manager's thread. When it ends, all its locks end.
-//! - Fencing tokens are create-revisions: every write to the cluster raises them,
+//! - Fencing tokens are create-revisions, above a floor: every write to the cluster raises them,
 //!   and consensus keeps them.
 //!
 //! What each part does is said at the top of its file; `names.rs` lists the keys.
@@ -17,6 +17,7 @@ mod batches;
 mod broken;
 mod errors;
 mod examine;
+mod floor;
 mod inspect;
 mod lease;
 mod leases;

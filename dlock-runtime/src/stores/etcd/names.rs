@@ -7,6 +7,7 @@
 //! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
 //! dlock//<key>                    a mark: its body was to run once, and has been done
 //! dlock//<key>/out-<owner>        this owner was taken out of the queue, and may not know it yet
+//! dlock///token-floor             what every token has added to it
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
@@ -23,6 +24,8 @@ use crate::backend::Mode;
 const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
 const PERMIT: &str = "permit-";
+/// Behind the prefix, in the place of a mark whose lock has no key.
+const FLOOR: &str = "//token-floor";
 
 /// The keys of all locks.
 #[derive(Clone, Debug)]
@@ -51,6 +54,10 @@ impl Names {
         Self {
             prefix: format!("{prefix}/"),
         }
+    }
+
+    pub(super) fn floor(&self) -> String {
+        format!("{}{FLOOR}", self.prefix)
     }
 
     pub(super) fn lock(&self, key: &str) -> LockName {
@@ -100,6 +107,11 @@ impl LockName {
     pub(super) fn mark(&self) -> String {
         let (prefix, key) = self.for_lock_service().split_at(self.prefix);
         format!("{prefix}/{key}")
+    }
+
+    /// Where the floor of all tokens is.
+    pub(super) fn floor(&self) -> String {
+        format!("{}{FLOOR}", &self.queue[..self.prefix])
     }
 
     /// Where it stands that this owner was taken out of the queue.
@@ -200,6 +212,9 @@ mod tests {
                 assert_eq!(mode_of(place), mode);
             }
         }
+        let floor = names.floor();
+        assert_eq!(floor, names.lock("a/b").floor());
+        assert!(names.read(&floor).is_none() && names.read_mark(&floor).is_none());
         assert_eq!(names.read("dlock/x").map(drop), None);
         assert_eq!(names.read("other/x/y").map(drop), None);
         assert_eq!(names.lock("stock:42").for_lock_service(), "dlock/stock:42");

@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 
 use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
+use super::floor;
 use super::lease::{Lease, LeaseRef};
 use super::names::LockName;
 use super::places::Name;
@@ -55,6 +56,8 @@ pub(crate) struct Key {
     pub(super) since: Option<u64>,
     /// The key says so, or was to: it is tried once.
     pub(super) says_since: bool,
+    /// Of the tokens, by the last answer about it.
+    pub(super) floor: u64,
 }
 
 /// Where a request stands in the queue.
@@ -194,6 +197,10 @@ impl Key {
                 }
             }
             let fate = self.fate(&answer);
+            if fate == Some(Fate::There) {
+                let place = batches.members.settings.place();
+                self.floor = answer.floor(asked, &place).map_err(is_there)?;
+            }
             match fate {
                 Some(Fate::WasThere) => continue,
                 Some(Fate::Nowhere) => return Ok(Stands::Nowhere),
@@ -256,7 +263,8 @@ impl Key {
     /// be there. For a request that does not wait, it writes it if nobody is ahead that
     /// has not been seen to leave room.
     fn ask(&self, asked: &Question<'_>, look: &Look) -> Txn {
-        let (mut when, mut then) = (vec![self.is_there(), asked.lock.is_not_done()], Vec::new());
+        let mut when = vec![self.is_there(), asked.lock.is_not_done()];
+        let mut then = vec![asked.lock.get_floor()];
         let mut or_else = vec![TxnOp::get(&*self.name.key, None), asked.lock.get_mark()];
         let is_new = self.create_revision == 0;
         if is_new {
@@ -339,6 +347,10 @@ struct Place {
 }
 
 impl Written {
+    fn floor(&self, asked: &Question<'_>, place: &str) -> Result<u64, Failure> {
+        floor::found(&self.answer.op_responses(), &asked.lock.floor(), place)
+    }
+
     /// The places that it has found, in their order.
     fn queue(&self, asked: &Question<'_>) -> Vec<Place> {
         let found = self.answer.op_responses().into_iter();
@@ -354,6 +366,7 @@ impl Written {
                 created: found.create_revision(),
             }
         };
+        let found = found.filter(|key| key.key().starts_with(asked.lock.queue.as_bytes()));
         let mut queue: Vec<_> = found.map(place).collect();
         queue.sort_unstable_by_key(|place| place.created);
         queue

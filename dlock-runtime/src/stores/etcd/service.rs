@@ -92,10 +92,12 @@ impl LockCall {
                 answer?;
             }
             let (own, mark) = (&*key.name.key, asked.lock.mark());
-            let found = members.created_at([own, &mark].into_iter(), deadline);
-            let found = found.await?;
+            let keys = [own, &mark].into_iter();
+            let found = members.created_above(keys, &asked.lock, deadline);
+            let (found, floor) = found.await?;
             let mut found = found.into_iter();
             let created = found.next().flatten().unwrap_or(0);
+            key.floor = floor;
             if found.next().flatten().is_some() {
                 // The call knows nothing of marks. What it has written ends with its lease.
                 return Ok(Stands::Done);

@@ -250,6 +250,10 @@ impl Store for EtcdStore {
         })
     }
 
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.raise_floor(floor, deadline).await
+    }
+
     async fn forget(
         &self,
         key: &str,
@@ -388,6 +392,7 @@ impl EtcdStore {
             moved: false,
             since: None,
             says_since: false,
+            floor: 0,
         })
     }
 
@@ -406,7 +411,7 @@ impl EtcdStore {
             None if key.lease().is_gone() => Ok(None),
             None => Err(is_there(Failure::not_sent())),
             Some(sent_at) => Ok(Some(Granted {
-                token: of_transaction(key.create_revision).ok_or_else(nonsense)?,
+                token: of_transaction(key.create_revision, key.floor).ok_or_else(nonsense)?,
                 sent_at,
                 record: key.clone(),
             })),

@@ -185,6 +185,12 @@ impl Backend for Memory {
         Ok(self.shared.store().forget(key, Instant::now()))
     }
 
+    async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        self.shared.pass().await?;
+        self.shared.store().raise_tokens(floor);
+        Ok(())
+    }
+
     async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
         self.shared.pass().await?;
         let now = Instant::now();

@@ -206,6 +206,10 @@ impl Store {
         })
     }
 
+    pub(super) fn raise_tokens(&mut self, floor: u64) {
+        self.next_token = self.next_token.max(floor.saturating_add(1));
+    }
+
     /// Removes the mark. Whether there was one.
     pub(super) fn forget(&mut self, key: &str, now: Instant) -> bool {
         self.change(&Arc::from(key), now, |lock| lock.done.take().is_some())

@@ -30,6 +30,7 @@ mod connector;
 mod durability;
 mod errors;
 mod examine;
+mod floor;
 mod inspect;
 mod listener;
 mod locate;

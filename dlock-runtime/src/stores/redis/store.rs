@@ -387,6 +387,10 @@ impl Store for RedisStore {
         }
     }
 
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.raise_to_floor(floor, deadline).await
+    }
+
     async fn forget(
         &self,
         key: &str,

@@ -78,12 +78,7 @@ impl Voter for RedisStore {
     }
 
     async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
-        let raise = || commands::raise_tokens(self.space(), last);
-        let answer = self.ask("", deadline, raise).await?;
-        match answer.value {
-            Value::Int(counter) if counter.unsigned_abs() >= last => Ok(()),
-            _ => Err(nonsense(&answer.from)),
-        }
+        self.raise_counter("", last, deadline).await
     }
 
     fn given(&self, last: u64) {

@@ -276,6 +276,23 @@ UPDATE dlock_lock SET mode = 'w', owner = '', expires_at = {now}
     WHERE name = $key AND mode = 'd' AND expires_at > {now}
     RETURNING name
 
+--- raise_tokens
+-- Keeps a floor for all tokens: for the rows that come, and for those that are there. A
+-- script that runs beside it may have read the floor before it was raised, for a row that
+-- it has made and that nobody sees yet: so each database waits for those, in its own way.
+--
+--   $floor
+{begin_grant};
+{raise_floor};
+{raise_rows};
+COMMIT
+
+--- raise_floor
+UPDATE dlock_meta SET floor = $floor WHERE floor < $floor
+
+--- raise_rows
+UPDATE dlock_lock SET token = $floor WHERE token < $floor
+
 --- leave_queue
 DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN (
     SELECT process FROM dlock_process WHERE alive_until > {now}))

@@ -25,6 +25,7 @@
 //! | `wake` | tells those who are first in the queues of these locks |
 //! | `wake_all` | tells all who wait for this lock that it has been done, if it has |
 //! | `wake_beside` | tells those for whom there is room beside the owner, if it is had by one |
+//! | `raise_rows` | raises the tokens of the rows that are there, and of those that others are making |
 //! | `is_over` | whether a row may be removed |
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `remove_mark` | makes free what has been done: one row if it had been |
@@ -82,6 +83,8 @@ pub(super) struct Args<'a> {
     pub(super) mode: Mode,
     /// What is to be done if the lock is not free: a statement by its name, or nothing.
     pub(super) queue: &'static str,
+    /// Of the tokens.
+    pub(super) floor: u64,
 }
 
 impl<'a> Args<'a> {
@@ -91,7 +94,7 @@ impl<'a> Args<'a> {
             owner: Asker::of(request).to_string(),
             ttl: request.ttl,
             mode: request.mode,
-            queue: "",
+            ..Self::default()
         }
     }
 
@@ -245,6 +248,9 @@ impl Scripts {
             ("ttl", _) => {
                 // It writes to memory.
                 let _ = write!(text, "{}", whole_ms(args.ttl));
+            }
+            ("floor", _) => {
+                let _ = write!(text, "{}", args.floor);
             }
             ("grant", Mode::Read) => self.append(text, "grant_read", all),
             ("grant", Mode::Write) => self.append(text, "grant_write", all),

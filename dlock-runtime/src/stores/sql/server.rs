@@ -79,7 +79,8 @@ impl<D: Server> Sql<D> {
                     };
                     if !pair.is_empty() && !D::PARAMETERS.contains(&name) {
                         return invalid(format!(
-                            "its URL has an unknown parameter; there are create_tables, {}",
+                            "its URL has an unknown parameter; there are create_tables, {}; of \
+                             every store, `Config` reads token_floor=N",
                             D::PARAMETERS.join(", ")
                         ));
                     }

@@ -300,6 +300,15 @@ impl<D: Notifies> Store for SqlStore<D> {
         Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
     }
 
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        let args = Args {
+            floor,
+            ..Args::default()
+        };
+        self.tables.run("raise_tokens", args, 0, deadline).await?;
+        Ok(())
+    }
+
     async fn forget(
         &self,
         key: &str,

@@ -4,6 +4,7 @@ use futures_util::future::try_join_all;
 use zookeeper_client::Stat;
 
 use super::ensemble::Ensemble;
+use super::floor;
 use super::marks::{Mark, mark_paths};
 use super::names;
 use super::queue::holders;
@@ -110,10 +111,17 @@ impl Ensemble {
         let asking = paths.len();
         // Of very many marks all but a few are over, any of them.
         paths.extend(marks);
+        let floor = self.floor();
+        paths.push(floor.clone());
         let mut found = Vec::new();
         for paths in paths.chunks(AT_ONCE) {
             found.extend(session.read(&folder, paths, deadline).await?);
         }
+        // What is no number is told to who asks for the lock. Who was granted it before the
+        // floor was raised has a token below it.
+        let kept = found.pop().and_then(Result::ok);
+        let kept = kept.and_then(|(data, _)| floor::read(&session.place, &floor, &data).ok());
+        let floor = kept.unwrap_or(0);
         let marks = found.split_off(asking).into_iter().flatten();
         let marks = marks.map(|(data, stat)| Mark::read(&data, &stat));
         // What was over when somebody came is in nobody's way.
@@ -138,7 +146,7 @@ impl Ensemble {
         let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
         let holders = holders.iter().enumerate().map(|(index, member)| {
             let (said, token) = match asker(index).filter(|_| index < of_holders) {
-                Some((said, czxid)) => (&**said, of_transaction(*czxid)),
+                Some((said, czxid)) => (&**said, of_transaction(*czxid, floor)),
                 None => ("", None),
             };
             // Those of others are of any text.

@@ -14,7 +14,7 @@
 //! - What was done is remembered by a node that the server ends (`marks`), if it does that.
 //! - A session that ends takes all of its locks along: their holders are told,
 //!   and another is opened (`ensemble`).
-//! - Fencing tokens are the numbers of the transactions that made the nodes.
+//! - Fencing tokens are the numbers of the transactions that made the nodes, above a floor.
 //!
 //! `docs/design/zookeeper.md` says why.
 
@@ -22,6 +22,7 @@ mod broken;
 mod ensemble;
 mod errors;
 mod examine;
+mod floor;
 mod folders;
 mod inspect;
 mod marks;

@@ -27,6 +27,10 @@ const MUTEX_READ: &str = "read-lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
 
+/// Of the node in the root that every token has its number added of. No lock has this name:
+/// a `%` begins the code of a character.
+pub(super) const FLOOR: &str = "%token-floor";
+
 /// What the name begins with of a node that tells a waiter to leave.
 pub(super) const OUT: &str = "~out-";
 
@@ -229,7 +233,7 @@ mod tests {
             assert_eq!(self::key(name).as_deref(), Some(key));
         }
         assert_eq!(folder("/", "a"), "/a");
-        for other in ["100%", "%61", "%ff", "zookeeper"] {
+        for other in ["100%", "%61", "%ff", "zookeeper", FLOOR] {
             assert_eq!(key(other), None, "{other}");
         }
     }

@@ -8,6 +8,7 @@ use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use super::ensemble::Ensemble;
 use super::errors;
+use super::floor::{self, Queue};
 use super::names;
 use super::session::Session;
 use super::wanted::Claim;
@@ -116,16 +117,15 @@ impl Ensemble {
         names::folder(&self.settings.root, key)
     }
 
-    /// Makes the request's node, and lists the folder behind it: its names, and when
-    /// that was asked. What may be there is in `node` from before it is sent.
+    /// Makes the request's node, and lists the folder behind it, and when that was asked. What may be there is in `node` from before it is sent.
     pub(super) async fn make(
         &self,
         request: &Request,
         deadline: Deadline,
         node: &mut Option<Node>,
-    ) -> Result<(Vec<String>, Instant), Failure> {
+    ) -> Result<(Queue, Instant), Failure> {
         let session = self.session(deadline).await?;
-        let folder = self.folder(&request.key);
+        let (folder, floor) = (self.folder(&request.key), self.floor());
         self.has_numbers(&session, &folder, deadline).await?;
         let start = names::request(request.owner, self.settings.recipe, request.mode);
         let path = names::join(&folder, &start);
@@ -136,7 +136,7 @@ impl Ensemble {
                 *node = Some(Node::to_be_made(&session, &folder, &path));
                 // Both are sent at once, and done in this order: the one round trip.
                 let created = client.create(&path, data.as_bytes(), &options);
-                let listed = client.list_children(&folder);
+                let listed = floor::list(client, &session.place, &folder, &floor);
                 async {
                     let (created, listed) = join(created, listed).await;
                     Ok((created?, listed))
@@ -157,9 +157,9 @@ impl Ensemble {
             let made = node.get_or_insert_with(|| Node::to_be_made(&session, &folder, &path));
             made.is_there(format!("{start}{sequence}"), &stat);
             // Not if a broken connection lies between the two.
-            return match listed.ok().filter(|names| names.contains(&made.name)) {
-                Some(names) => Ok((names, sent_at)),
-                None => session.list(&folder, false, deadline).await,
+            return match listed.ok().filter(|queue| queue.names.contains(&made.name)) {
+                Some(queue) => Ok((queue, sent_at)),
+                None => session.queue(&folder, &floor, deadline).await,
             };
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::broken::Word;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
+use super::floor::{self, Queue};
 use super::folders::Folders;
 use super::inspect::Listing;
 use super::names::{self, Member};
@@ -220,6 +221,10 @@ impl Store for ZooKeeperStore {
         }
     }
 
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.ensemble.raise_floor(floor, deadline).await
+    }
+
     async fn forget(
         &self,
         key: &str,
@@ -371,8 +376,9 @@ impl ZooKeeperStore {
         {
             *node = None;
         }
-        let (names, seen_at) = match node {
-            Some(made) => made.session.list(&made.folder, false, deadline).await?,
+        let floor = || self.ensemble.floor();
+        let (Queue { names, floor }, seen_at) = match node {
+            Some(made) => made.session.queue(&made.folder, &floor(), deadline).await?,
             None => self.ensemble.make(request, deadline, node).await?,
         };
         let Some(own) = node else {
@@ -421,7 +427,8 @@ impl ZooKeeperStore {
                 return Ok(Take::Behind(Behind { name, watch }));
             }
             QueuePosition::Holds => {
-                let granted = self.granted(request, own, seen_at, deadline).await?;
+                let floor = floor.map_err(Failure::refused)?;
+                let granted = self.granted(request, own, floor, seen_at, deadline).await?;
                 if let Some(granted) = granted {
                     return Ok(Take::Granted(granted));
                 }
@@ -438,6 +445,7 @@ impl ZooKeeperStore {
         &self,
         request: &Request,
         node: &Node,
+        floor: u64,
         mut seen_at: Instant,
         deadline: Deadline,
     ) -> Result<Option<Granted<Self>>, Failure> {
@@ -453,7 +461,7 @@ impl ZooKeeperStore {
             }
         }
         // It rises from node to node, whatever becomes of the folder and its own numbers.
-        let token = of_transaction(node.czxid);
+        let token = of_transaction(node.czxid, floor);
         Ok(Some(Granted {
             token: token.ok_or_else(|| session.refused(&node.folder, TOO_OLD))?,
             sent_at: session.begin(seen_at, ttl),

@@ -316,6 +316,11 @@ impl History {
         });
     }
 
+    /// The newest token that came in.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// The counter's value.
     pub fn value(&self) -> u64 {
         self.value

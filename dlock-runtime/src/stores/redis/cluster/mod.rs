@@ -213,6 +213,10 @@ impl Backend for Cluster {
         self.backend().forget(key).await
     }
 
+    async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        self.backend().raise_tokens(floor).await
+    }
+
     async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
         self.backend().break_lock(key, holder).await
     }

@@ -105,6 +105,15 @@ SELECT name FROM dlock_lock WHERE name IN ([$key]) AND {is_had};
 {committed};
 UPDATE dlock_lock SET owner = '', expires_at = {now} WHERE name IN ([$key]) AND {is_had}
 
+--- raise_rows
+-- Who makes a row from here on reads the floor as it is now. Whoever has read it before has
+-- a row already, which this waits for: but not with `READ COMMITTED`, which passes over
+-- rows that are not committed.
+COMMIT;
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION;
+UPDATE dlock_lock SET token = $floor WHERE token < $floor
+
 --- free
 SELECT name FROM dlock_lock
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} FOR UPDATE;

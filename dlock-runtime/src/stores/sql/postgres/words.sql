@@ -78,6 +78,14 @@ SET LOCAL lock_timeout = $brief; SET LOCAL statement_timeout = $moment
 --- calm
 SET LOCAL statement_timeout = $timeout
 
+--- raise_rows
+-- The table waits until nobody writes to it, and whoever writes then reads the floor as it
+-- is now. In this order, as who cleans has the row of the floor first too; and not for
+-- long, as all others wait behind it.
+SET LOCAL lock_timeout = 500;
+LOCK TABLE dlock_lock IN SHARE ROW EXCLUSIVE MODE;
+UPDATE dlock_lock SET token = $floor WHERE token < $floor
+
 --- free
 -- The rows are locked in the order in which they are taken.
 WITH held AS (

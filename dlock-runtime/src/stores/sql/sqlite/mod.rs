@@ -53,7 +53,9 @@ impl Sqlite {
         let path = url.strip_prefix("sqlite:").unwrap_or(url);
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.contains('?') {
-            return Err(invalid("it takes a path only, without `?`"));
+            return Err(invalid(
+                "it takes a path only, without `?` (and `Config` `token_floor=N` behind that)",
+            ));
         }
         if path.is_empty() {
             return Err(invalid(

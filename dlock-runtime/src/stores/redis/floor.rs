@@ -1,0 +1,107 @@
+//! A floor for the tokens: their counters are raised to it, so whoever draws from one obeys.
+//!
+//! One server has one counter, and each slot that votes too. In a cluster each slot has its own,
+//! which is made by the first draw. A draw begins at the clock of its node, so a floor that
+//! the clocks have passed is obeyed there without a word; for another, the counters of all
+//! slots are raised.
+
+use futures_util::future::try_join_all;
+use redis::Value;
+
+use super::batcher::How;
+use super::commands;
+use super::names::{SLOTS, tag_of};
+use super::servers::{Attempt, RedisStore, Route, nonsense};
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::deadline::Deadline;
+use crate::quorum::voter::Voter;
+use crate::store::Failure;
+use crate::stores::redis::topology::Topology;
+
+/// The scripts count exactly to 2^53, which leaves room for 2^50 numbers above this.
+const HIGHEST: u64 = (1 << 53) - (1 << 50);
+
+/// A clock that is so far past the floor, in microseconds, is past it on all nodes.
+const AN_HOUR: u64 = 3_600_000_000;
+
+/// So many counters are raised at a time.
+const AT_ONCE: u16 = 256;
+
+impl RedisStore {
+    pub(super) async fn raise_to_floor(
+        &self,
+        floor: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        if self.space().redisson().is_some() {
+            return Err(Failure::refused(BackendError::keeps_its_tokens(
+                "redisson",
+                "each of its locks has a counter of its own, which services in Java count on",
+            )));
+        }
+        if floor > HIGHEST {
+            return Err(Failure::refused(BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "`token_floor`: {floor} is too high for Redis, whose scripts count exactly \
+                     to 2^53; give a number up to {HIGHEST}"
+                ),
+            )));
+        }
+        // Should a server lose its counter, each new connection lifts it again.
+        self.given(floor);
+        match &self.route {
+            Route::One(..) => self.raise_counter("", floor, deadline).await,
+            Route::BySlot(topology) => self.raise_slots(topology, floor, deadline).await,
+        }
+    }
+
+    /// Raises the counter of a lock's tokens, on as many replicas as a lock is.
+    pub(super) async fn raise_counter(
+        &self,
+        key: &str,
+        to: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let how = match self.confirming {
+            Some(_) => How::Confirmed,
+            None => How::Plain,
+        };
+        let (raise, attempt) = (
+            || commands::raise_tokens(self.space(), key, to),
+            &mut Attempt::default(),
+        );
+        let answer = self.exchange(key, how, deadline, attempt, raise).await?;
+        match answer.value {
+            Value::Int(counter) if counter.unsigned_abs() >= to => match how {
+                How::Confirmed => self.is_on_enough(&answer),
+                _ => Ok(()),
+            },
+            _ => Err(nonsense(&answer.from)),
+        }
+    }
+
+    async fn raise_slots(
+        &self,
+        topology: &Topology,
+        floor: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let mut passed = true;
+        for slot in topology.map.last_slots() {
+            let answer = self.ask(tag_of(slot), deadline, commands::clock).await?;
+            let time: Result<(u64, u64), _> = redis::from_redis_value(answer.value);
+            let (seconds, behind) = time.map_err(|_| nonsense(&answer.from))?;
+            passed &= seconds * 1_000_000 + behind > floor + AN_HOUR;
+        }
+        if passed {
+            return Ok(());
+        }
+        for first in (0..SLOTS).step_by(AT_ONCE.into()) {
+            let some = first..SLOTS.min(first + AT_ONCE);
+            let raised = some.map(|slot| self.raise_counter(tag_of(slot), floor, deadline));
+            try_join_all(raised).await?;
+        }
+        Ok(())
+    }
+}
