@@ -3,6 +3,7 @@
 //! says what differs, as a [`Database`], and runs `databases!(ItsDatabase)`.
 
 pub(crate) mod durability;
+pub(crate) mod floor;
 pub(crate) mod limits;
 pub(crate) mod page;
 pub(crate) mod refusals;
@@ -233,6 +234,9 @@ macro_rules! databases {
                 tables_that_may_lose_rows_make_no_strict_tokens
                 what_a_crash_may_undo_is_found
                 a_server_that_takes_no_writes_is_found
+            }
+            floor {
+                a_row_that_is_being_made_is_raised_too
             }
             limits {
                 nobody_waits_for_a_row_after_the_request_timeout

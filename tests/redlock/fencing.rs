@@ -40,6 +40,28 @@ async fn tokens_rise_while_nodes_come_and_go() {
     }
 }
 
+/// Raised at a majority, it holds for every other.
+#[tokio::test]
+async fn a_floor_holds_for_nodes_that_were_away_when_it_was_raised() {
+    let nodes = Nodes::start(NODES).await;
+    let manager = connect(&nodes.url()).await;
+    let floor = u64::from(next(&manager).await) + 1_000_000_000_000;
+    nodes[0].pause();
+    nodes[1].pause();
+    let naming = config(&nodes.url()).token_floor(floor);
+    let naming = within(HANG, LockManager::connect(naming)).await;
+    drop(naming.expect("a majority"));
+    nodes[0].resume();
+    nodes[1].resume();
+    nodes[NODES - 1].pause();
+    nodes[NODES - 2].pause();
+    healed(&manager).await;
+    let token = next(&manager).await;
+    assert!(u64::from(token) > floor, "{token}");
+    nodes[NODES - 1].resume();
+    nodes[NODES - 2].resume();
+}
+
 /// Strict if every node keeps every write, and not if one does not.
 #[tokio::test]
 async fn tokens_are_strict_where_every_node_keeps_every_write() {
