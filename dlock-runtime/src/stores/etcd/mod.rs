@@ -21,6 +21,7 @@ mod floor;
 mod inspect;
 mod lease;
 mod leases;
+mod lifting;
 mod marks;
 mod members;
 mod names;
