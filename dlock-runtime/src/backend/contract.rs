@@ -17,56 +17,54 @@ use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits::{LONGEST, MIN_TTL};
 use crate::token::FencingToken;
 
-/// So many of those who wait for a lock are shown at most.
+/// No more waiters of one lock than this are shown.
 pub(crate) const SHOWN_WAITERS: usize = 1000;
 
 /// A store that keeps locks.
 ///
 /// # Contract
 ///
-/// - Every operation ends within a bounded time (the store's request timeout),
-///   except [`acquire`](Self::acquire), which waits until it is granted, and
+/// - Every operation ends within a bounded time (the store's request timeout), except
+///   [`acquire`](Self::acquire), which waits until the lock is granted, and
 ///   [`next_losses`](Self::next_losses).
-/// - Every operation may be dropped at any await. A dropped `try_acquire` or
-///   `acquire` leaves neither a lock nor a place in a queue behind: what was
-///   in flight is given back by the backend itself.
-/// - An owner is never used for two requests, so that a late or repeated
-///   command of one request cannot touch the lease of another.
-/// - The layers above send one request for a key's lease at a time per
-///   [`Owner`], but requests of different owners of one process come together.
+/// - Every operation may be dropped at any await. A dropped `try_acquire` or `acquire` leaves
+///   neither a lock nor a place in a queue behind: the backend itself gives back what was in
+///   flight.
+/// - An owner is never used for two requests, so a late or repeated command of one request cannot
+///   touch the lease of another.
+/// - For each [`Owner`], the layers above send one request at a time. Requests of different
+///   owners in one process may run at the same time.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What this store can promise. Asked before [`start`](Self::start), for
-    /// its name and whether it is local, and after it for all of it. Only
-    /// [`tokens`](Capabilities::tokens) may change later: it is read again before
-    /// and after each grant to a caller for whom they must be strict.
+    /// What this store can promise. Read before [`start`](Self::start) for its name and whether
+    /// it is local, and after it for everything. Only [`tokens`](Capabilities::tokens) may change
+    /// later: if a caller needs strict tokens, it is read again before and after each grant.
     fn capabilities(&self) -> Capabilities;
 
-    /// Where the servers are, as far as it is known now. With it,
-    /// [`start`](Self::start) is not waited for once all of them have refused a
-    /// connection, and errors say so. The default is for a store without any.
+    /// Where the servers are, as far as is known now. With it, [`start`](Self::start) fails as
+    /// soon as all of them refuse connections, and errors say so. The default is for a store
+    /// without servers.
     fn servers(&self) -> Option<Servers> {
         None
     }
 
-    /// For how long an answer is waited for, where it is the caller's runtime that
-    /// has to hear it. That nothing was heard for longer means that the runtime
-    /// stood still, and the store is asked once more. The default is for a store
-    /// that hears its answers elsewhere.
+    /// How long an answer is awaited, if the caller's runtime has to receive it. When no answer
+    /// was received for longer than this, the runtime itself stood still, and the store is asked
+    /// once more. The default is for a store that receives its answers elsewhere.
     fn request_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// What the service calls itself ([`Config::label`](crate::Config::label)): told before
-    /// [`start`](Self::start), for a store that gives its connections names.
+    /// Passes the name of the service ([`Config::label`](crate::Config::label)) before
+    /// [`start`](Self::start), for a store that names its connections.
     fn call_yourself(&self, label: &str) {
         let _ = label;
     }
 
-    /// Connects and checks. Runs once, before any other operation, on the
-    /// runtime of the manager's own thread (on the caller's runtime for a
-    /// [`local`](Capabilities::local) store): what the backend must do by
-    /// itself (heartbeats, wake-ups, late releases) is spawned from here.
+    /// Connects and checks the store. Runs once, before any other operation, on the runtime of
+    /// the manager's own thread (on the caller's runtime for a [`local`](Capabilities::local)
+    /// store). Background work of the backend (heartbeats, wake-ups, late releases) is spawned
+    /// from here.
     async fn start(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -74,31 +72,31 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Ends what [`start`](Self::start) began. No operation follows.
     async fn stop(&self) {}
 
-    /// Waits until what dropped requests left behind has been given back, or its
-    /// ttl has passed. The default is for a store that gives back at once.
+    /// Waits until everything that dropped requests left behind has been given back, or its ttl
+    /// has passed. The default is for a store that gives back at once.
     async fn settle(&self) {}
 
-    /// Takes the lock if it is free: `None` means that somebody holds it.
+    /// Takes the lock if it is free. `None` means that somebody holds it.
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError>;
 
-    /// Takes the lock, waiting for it in the store's own queue if the store
-    /// has one. Waits without a limit while the store answers, and fails when
-    /// it has not answered for the request timeout.
+    /// Takes the lock, waiting for it in the store's own queue if the store has one. Waits
+    /// without a limit while the store answers, and fails when the store has not answered for the
+    /// request timeout.
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError>;
 
-    /// Extends leases to their request's ttl from now, where the owner still
-    /// holds them: compare and extend, one answer for each request in order.
-    /// It never brings back a lease that has ended.
+    /// Extends each lease to its request's ttl from now, if the owner still holds it (compare and
+    /// extend). Returns one answer for each request, in order. Never brings back a lease that has
+    /// ended.
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>>;
 
-    /// Gives a lease back if the owner still holds it, and lets the next
-    /// waiter in; or, if the request is [`done`](Request::done_for), leaves a mark in its
-    /// place, in the same step: whoever asks or waits for the lock is then told
+    /// Gives a lease back if the owner still holds it, and lets the next waiter in. If the
+    /// request is [`done`](Request::done_for), leaves a mark in place of the lease in the same
+    /// step: requests that ask or wait for the lock then fail with
     /// [`BackendErrorKind::Done`](crate::backend::BackendErrorKind::Done).
     async fn release(&self, request: &Request) -> Result<Released, BackendError>;
 
-    /// Removes the mark that says that the body has been done. Whether there was one. The
-    /// default is for a store that leaves none.
+    /// Removes the mark that says that the body has been done. Returns whether there was one. The
+    /// default is for a store that leaves no marks.
     async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         let _ = key;
         let name = self.capabilities().name;
@@ -129,9 +127,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::cannot_break(self.capabilities().name))
     }
 
-    /// Takes a waiter out of the store's queue, as [`inspect`](Self::inspect) has shown it:
-    /// its request fails with [`BackendErrorKind::TakenOut`], and the others keep their
-    /// order. One that has been let in since is left alone. Else like
+    /// Takes a waiter out of the store's queue, as [`inspect`](Self::inspect) has shown it. Its
+    /// request fails with [`BackendErrorKind::TakenOut`], and the others keep their order. A
+    /// waiter that has got the lock since is left alone. Otherwise like
     /// [`break_lock`](Self::break_lock).
     ///
     /// [`BackendErrorKind::TakenOut`]: crate::backend::BackendErrorKind::TakenOut
@@ -140,102 +138,100 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::keeps_its_waiters(self.capabilities().name))
     }
 
-    /// What the store knows of a lock; `None` if nobody holds it, and it is not
-    /// remembered as done.
+    /// What the store knows about a lock. `None` if nobody holds it and it is not remembered as
+    /// done.
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError>;
 
-    /// The locks whose key begins with `prefix` that are held or remembered as done, in no
-    /// special order.
+    /// The locks whose keys begin with `prefix` and that are held or remembered as done, in any
+    /// order.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
 
-    /// Of these, the first by key, `most` of them, and how many others there are: for somebody
-    /// who looks again and again. The default asks for all of them, and is for a store that
-    /// has them with one question; where each lock is a question of its own, only `most` are
-    /// asked.
+    /// The first `most` of these locks by key, and the number of the others, for a caller that
+    /// repeats this often. The default lists all of them, which suits a store that gets them by
+    /// one query. A store that needs a query for each lock asks for only `most` of them.
     async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
         Ok(Listed::first_of(self.list(prefix).await?, most))
     }
 
-    /// What the servers say of themselves that somebody who looks after locks should know:
-    /// versions, settings. The default is for a store that says nothing.
+    /// What the servers report about themselves that an operator of locks should know: versions,
+    /// settings. The default is for a store that reports nothing.
     async fn examine(&self) -> Vec<Finding> {
         Vec::new()
     }
 
-    /// Whether a holder that [`inspect`](Self::inspect) has told of is this owner.
-    /// The default is for a store that shows owners as they are displayed, with
-    /// more around them or not.
+    /// Whether a holder that [`inspect`](Self::inspect) has shown is this owner. The default is
+    /// for a store that shows owners as they are displayed, with or without more text around
+    /// them.
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
         holder.shows(owner)
     }
 
-    /// The next owners whose leases the store has ended by itself, for stores
-    /// that say so (a session that expired takes all of its leases with it).
-    /// Cancel-safe. The default never resolves: then a loss shows at the next
-    /// renewal.
+    /// The next owners whose leases the store has ended by itself, for stores that report this (a
+    /// session that expires takes all its leases with it). Cancel-safe. The default never
+    /// resolves; a loss is then noticed at the next renewal.
     async fn next_losses(&self) -> Vec<Owner> {
         std::future::pending().await
     }
 
-    /// Whether this backend knows, without asking the store, that the lease
-    /// which it granted to this owner has ended. Asked once for each grant: a
-    /// loss that [`next_losses`](Self::next_losses) told before the grant was
-    /// taken found nobody. So a store that tells of losses says `true` here before
-    /// it does. The default is `false`.
+    /// Whether this backend knows, without asking the store, that the lease it granted to this
+    /// owner has ended. Called once for each grant: if [`next_losses`](Self::next_losses)
+    /// returned the loss before the grant was registered, the loss found no lease. Therefore a
+    /// store must return `true` here before it reports a loss. The default is `false`.
     fn has_ended(&self, owner: Owner) -> bool {
         let _ = owner;
         false
     }
 }
 
-/// What a store can promise; the layers above and the conformance suite go by it.
+/// What a store can promise. The layers above and the conformance suite rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// A short name for messages: `redis`, `memory`.
     pub name: &'static str,
-    /// Waiters of different processes are served in the order they came.
+    /// Waiters of different processes are served in the order in which they came.
     pub fair: bool,
     /// What its fencing tokens are worth.
     pub tokens: TokenTier,
-    /// What to set in the store to make its tokens strict, for messages;
-    /// empty if nothing does.
+    /// What to set in the store to make its tokens strict, for messages. Empty if no setting
+    /// does.
     pub strict_with: &'static str,
-    /// Knows [`Mode::Read`].
+    /// The store supports [`Mode::Read`].
     pub read_write: bool,
-    /// What to set in the store to have [`Mode::Read`], for messages; empty if nothing does.
+    /// What to set in the store to get [`Mode::Read`], for messages. Empty if no setting helps.
     pub read_write_with: &'static str,
-    /// Knows [`Mode::Permits`]. Such a store says whom it [has seen](Request::has_seen).
+    /// The store supports [`Mode::Permits`]. Such a store calls [`Request::has_seen`].
     pub permits: bool,
-    /// What to do in the store to have [`Mode::Permits`], and why it has none, for messages:
-    /// `leave … out of its URL (…)`; empty if nothing helps.
+    /// What to do to get [`Mode::Permits`], and why the store has none, for messages: `leave …
+    /// out of its URL (…)`. Empty if nothing helps.
     pub permits_with: &'static str,
-    /// Remembers a body that has been done (`once`), for up to
+    /// The store can remember that a body has been done (`once`), for up to
     /// [`max_ttl`](Self::max_ttl).
     pub once: bool,
-    /// The same as [`permits_with`](Self::permits_with), of `once`.
+    /// What to do to get `once`, and why the store has none, as in
+    /// [`permits_with`](Self::permits_with).
     pub once_with: &'static str,
-    /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
+    /// The shortest lease the store can keep. A value below [`MIN_TTL`] counts as [`MIN_TTL`].
     pub min_ttl: Duration,
-    /// The longest lease it can keep; ten years if that is shorter.
+    /// The longest lease the store can keep. A value above ten years counts as ten years.
     pub max_ttl: Duration,
-    /// A lease is rounded up to a multiple of this in the store, which so keeps
-    /// the lock of a dead holder a little longer. Zero if it is not.
+    /// The store rounds a lease up to a multiple of this, so it keeps the lock of a dead holder a
+    /// little longer. Zero if it does not round.
     pub ttl_step: Duration,
-    /// The longest key it takes, in bytes, with the namespace.
+    /// The longest key the store takes, in bytes, including the namespace.
     pub max_key_bytes: usize,
-    /// Requests of one runtime reach the store in the order in which they were
-    /// first polled, so that one for the same lock may be sent behind a
-    /// release that is not answered yet. It is no promise that locks rest on.
+    /// Requests of one runtime reach the store in the order in which they were first polled. A
+    /// request for the same lock may then be sent behind a release that is not answered yet. The
+    /// safety of locks does not depend on it.
     pub in_order: bool,
-    /// The store is this process's memory: it needs no thread, and keeps
-    /// tokio's clock, so that paused time drives it.
+    /// The store is in this process's memory. It needs no thread, and uses tokio's clock, so that
+    /// paused time drives it.
     pub local: bool,
 }
 
 impl Capabilities {
-    /// A store that can do the least: no order, no tokens, no readers, no permits, no
-    /// `once`. Set the fields that it does better.
+    /// The least that a store can promise: no order, no tokens, no readers, no permits, no
+    /// `once`. Set the fields where the store does better.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -263,12 +259,12 @@ impl Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum TokenTier {
-    /// The store gives none; every token is [`FencingToken::NONE`].
+    /// The store gives none. Every token is [`FencingToken::NONE`].
     None,
-    /// They rise unless the store loses what it confirmed (a failover, a
-    /// restart without its last writes).
+    /// Tokens rise unless the store loses what it confirmed (in a failover, or a restart without
+    /// its last writes).
     BestEffort,
-    /// They rise, whatever happens to the store.
+    /// Tokens rise, whatever happens to the store.
     Strict,
 }
 
@@ -282,7 +278,7 @@ pub struct Request {
     pub mode: Mode,
     /// How long the lease lasts unless it is renewed.
     pub ttl: Duration,
-    /// Who asks.
+    /// The identity of the request.
     pub owner: Owner,
     progress: Progress,
     followed: bool,
@@ -290,40 +286,40 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with an owner of its own.
+    /// Creates a request with an owner of its own.
     #[must_use]
     pub fn new(key: impl Into<Arc<str>>, mode: Mode, ttl: Duration) -> Self {
         Self::of(Owner::unique(), Clock::Tokio, key, mode, ttl)
     }
 
-    /// Whether a task of this runtime is about to ask for the same key, once it
-    /// is woken: a release may then be sent together with that.
+    /// Whether a task of this runtime will ask for the same key as soon as it is woken. The
+    /// release may then be sent together with that request.
     #[must_use]
     pub fn is_followed(&self) -> bool {
         self.followed
     }
 
-    /// Its body was to run once, and has been done: a release leaves a mark for so long.
+    /// How long a release leaves a mark, if the body was to run once and has been done.
     #[must_use]
     pub fn done_for(&self) -> Option<Duration> {
         self.done_for
     }
 
-    /// Notes that somebody holds the lock: to be called by a backend whenever the store has
-    /// answered so. A caller who began before that and gives up is told of a
-    /// timeout, and else of a store that does not answer.
+    /// Notes that somebody holds the lock. A backend must call this whenever the store has
+    /// answered so. A caller that began before that answer and gives up then gets a timeout;
+    /// otherwise it is told that the store does not answer.
     pub fn note_held(&self) {
         self.progress.held();
     }
 
-    /// The same, by an answer to what was asked then.
+    /// Like [`note_held`](Self::note_held), for an answer to a question that was sent at `asked`.
     pub(crate) fn was_held_when(&self, asked: std::time::Instant) {
         self.progress.held_when(asked.into());
     }
 
-    /// To be called by a backend that has permits, whenever it happens to see how somebody
-    /// else shares the lock or waits for it: that callers name different numbers of permits
-    /// for one key is then told, in a warning, once for the key.
+    /// A backend with permits must call this whenever it sees how another request shares the lock
+    /// or waits for it. If callers name different numbers of permits for one key, a warning is
+    /// logged once for the key.
     pub fn has_seen(&self, other: Mode) {
         if let (Mode::Permits(most), Mode::Permits(other)) = (self.mode, other)
             && most != other
@@ -333,7 +329,7 @@ impl Request {
         }
     }
 
-    /// Who is told of what it [has seen](Self::has_seen).
+    /// Sets where differing numbers of permits are reported ([`has_seen`](Self::has_seen)).
     pub(crate) fn tells(&self, numbers: &Arc<PermitNumbers>) {
         if let Mode::Permits(_) = self.mode {
             self.progress.tells(numbers);
@@ -359,7 +355,7 @@ impl Request {
         }
     }
 
-    /// This request once more, of an owner of its own.
+    /// The same request with a new owner.
     pub(crate) fn again(&self) -> Result<Self, BackendError> {
         let owner = self.owner.draw_again()?;
         self.progress.asks_as(owner);
@@ -371,7 +367,7 @@ impl Request {
         })
     }
 
-    /// This request, of the owner that it was granted to.
+    /// This request, with the owner to which it was granted.
     #[cfg(any(test, feature = "redis", feature = "simulation"))]
     pub(crate) fn granted_to(&self, owner: Owner) -> Self {
         Self {
@@ -380,19 +376,18 @@ impl Request {
         }
     }
 
-    /// As whom the store was asked last for this request, or for one that was made
-    /// of it.
+    /// The owner under which the store was last asked for this request or one made from it.
     pub(crate) fn asker(&self) -> Owner {
         self.progress.asker().unwrap_or(self.owner)
     }
 
-    /// This request, with another one behind its release.
+    /// This request, with the note that another request follows its release.
     pub(crate) fn followed(mut self) -> Self {
         self.followed = true;
         self
     }
 
-    /// This request, to be released as one whose body has been done, if it has.
+    /// This request, to be released with a mark if `done_for` says that its body has been done.
     pub(crate) fn done(mut self, done_for: Option<Duration>) -> Self {
         self.done_for = done_for;
         self
@@ -414,24 +409,24 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A lease as the store gave it.
+/// A lease as the store granted it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The first of the [`TOKENS_PER_GRANT`](crate::token::TOKENS_PER_GRANT)
-    /// numbers that this grant reserved: every later grant of the key has a
-    /// token above all of them. [`FencingToken::NONE`] without tokens.
+    /// The first of the [`TOKENS_PER_GRANT`](crate::token::TOKENS_PER_GRANT) numbers that this
+    /// grant reserved. Every later grant of the key has a token above all of them.
+    /// [`FencingToken::NONE`] from a store without tokens.
     pub token: FencingToken,
-    /// When the last request that the store confirmed was *sent*: the lease
-    /// lasts at least its ttl from here, by the local monotonic clock.
+    /// When the last request that the store confirmed was *sent*. The lease lasts at least its
+    /// ttl from this moment, by the local monotonic clock.
     pub sent_at: Instant,
-    /// The ttl that the store gave, if that is shorter than the one asked for.
-    /// It holds for the renewals of this lease too.
+    /// The ttl that the store gave, if it is shorter than the one asked for. It also holds for
+    /// the renewals of this lease.
     pub ttl: Option<Duration>,
 }
 
 impl Grant {
-    /// A grant with this token, whose request was sent at `sent_at`.
+    /// A grant with this token, for a request that was sent at `sent_at`.
     #[must_use]
     pub fn new(token: FencingToken, sent_at: Instant) -> Self {
         Self {
@@ -441,7 +436,7 @@ impl Grant {
         }
     }
 
-    /// A grant of a lease that lasts no longer than `ttl`, whatever was asked for.
+    /// Limits the lease to `ttl`, whatever was asked for.
     #[must_use]
     pub fn at_most(self, ttl: Duration) -> Self {
         Self {
@@ -455,7 +450,7 @@ impl Grant {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Renewed {
-    /// The lease lasts its ttl from `sent_at`, when the request was sent.
+    /// The lease lasts its ttl from `sent_at`.
     Extended {
         /// When the confirmed request was sent.
         sent_at: Instant,
@@ -465,7 +460,7 @@ pub enum Renewed {
 }
 
 impl Renewed {
-    /// The lease lasts its ttl from here on: from when the confirmed request was sent.
+    /// The lease lasts its ttl from `sent_at`, when the confirmed request was sent.
     #[must_use]
     pub fn extended(sent_at: impl Into<Instant>) -> Self {
         Self::Extended {
@@ -484,32 +479,32 @@ pub enum Released {
     NotHeld,
 }
 
-/// What a store knows of a lock that is held, or remembered as done.
+/// What a store knows about a lock that is held or remembered as done.
 ///
-/// With the feature `serde`, this and its parts can be sent elsewhere and read back: times and
-/// durations as `serde` has those of the standard library, in seconds and nanoseconds. What an
-/// older version has not written is read as unknown, or as none.
+/// With the feature `serde`, this and its parts can be sent elsewhere and read back. Times and
+/// durations have the format that `serde` gives those of the standard library, in seconds and
+/// nanoseconds.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The key: with its namespace from a backend, without it from
+    /// The key. It includes the namespace in an answer of a backend, but not in one of
     /// `LockManager::inspect`.
     pub key: String,
-    /// How it is held. By readers and permits: by permits, and by the most that one of
-    /// them allows for. One that is done was held for writing.
+    /// How the lock is held. If readers and permits share it, this is `Permits` with the largest
+    /// number that one of them names. A lock that is done was held for writing.
     pub mode: Mode,
-    /// Who holds it: one writer, or every reader and permit.
+    /// The holders: one writer, or all readers and permits.
     pub holders: Vec<HolderInfo>,
-    /// How many requests wait for it, if the store knows: one without a queue may not. The
-    /// tasks that wait inside one process count as one request.
+    /// How many requests wait for the lock, if the store knows: a store without a queue may not.
+    /// The tasks that wait inside one process count as one request.
     pub waiters: Option<usize>,
     /// Who waits in the store's queue, in its order; the first thousand of them. From
     /// `inspect`, on a store with a queue.
     #[cfg_attr(feature = "serde", serde(default))]
     pub queue: Vec<WaiterInfo>,
-    /// Its body was to run once, and has been done: by whom, and for how long that is
-    /// remembered. Nobody holds it meanwhile.
+    /// Set if the body was to run once and has been done: by which process, and how long that is
+    /// still remembered. Nobody holds the lock meanwhile.
     pub done: Option<HolderInfo>,
     /// Where the store keeps it, for who looks there with the store's own tools: keys of
     /// Redis, rows, nodes, an item. Not each of them is there at all times. From `inspect`.
@@ -518,8 +513,8 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
-    /// What is known of a held lock. `waiters` is a number, or `None` on a store that does not
-    /// know who waits.
+    /// What is known about a held lock. `waiters` is a number, or `None` if the store does not
+    /// know it.
     #[must_use]
     pub fn new(
         key: String,
@@ -538,13 +533,13 @@ impl LockInfo {
         }
     }
 
-    /// With those who wait, in their order.
+    /// Adds the waiters, in their order.
     #[must_use]
     pub fn with_queue(self, queue: Vec<WaiterInfo>) -> Self {
         Self { queue, ..self }
     }
 
-    /// What is known of a lock whose body has been done.
+    /// What is known about a lock whose body has been done.
     #[must_use]
     pub fn of_done(key: String, done: HolderInfo) -> Self {
         Self {
@@ -558,15 +553,15 @@ impl LockInfo {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Those that were looked at.
+    /// The locks that were looked at.
     pub locks: Vec<LockInfo>,
-    /// How many there are besides, of which nothing is known but that. In a store where each
-    /// lock is looked at by itself, one that ended meanwhile may be among them.
+    /// How many more locks there are. In a store that looks at each lock by itself, some of these
+    /// may have ended meanwhile.
     pub others: usize,
 }
 
 impl Listed {
-    /// So many of these.
+    /// The first `most` of these locks.
     #[must_use]
     pub fn first_of(locks: Vec<LockInfo>, most: usize) -> Self {
         let mut listed = Self::with_others(locks, 0);
@@ -575,7 +570,7 @@ impl Listed {
         listed
     }
 
-    /// All that were looked at, of more.
+    /// All locks that were looked at, with the number of the others.
     #[must_use]
     pub fn with_others(mut locks: Vec<LockInfo>, others: usize) -> Self {
         locks.sort_by(|a, b| a.key.cmp(&b.key));
@@ -590,26 +585,26 @@ impl Listed {
 pub struct HolderInfo {
     /// The owner as the store has it, for looking it up there.
     pub owner: String,
-    /// The process that has asked, if the store says so: locks that other programs hold
-    /// have none.
+    /// The process that asked, if the store knows it. `None` for a lock that another program
+    /// holds.
     pub process: Option<ProcessInfo>,
-    /// Since when it holds the lock, if the store knows. Else it is not longer than since
-    /// [`asked_at`](ProcessInfo::asked_at).
+    /// Since when it holds the lock, if the store knows. Otherwise all that is known is that it
+    /// has not held it for longer than since [`asked_at`](ProcessInfo::asked_at).
     pub since: Option<SystemTime>,
     /// `since` is by the clock of the holder's host, which has written it down, and not by
     /// the store's.
     #[cfg_attr(feature = "serde", serde(default))]
     pub since_by_holder: bool,
-    /// How long the lease lasts unless it is renewed, if the store says so.
+    /// How long the lease lasts unless it is renewed, if the store knows.
     pub expires_in: Option<Duration>,
-    /// The fencing token of its grant, if the store keeps it. That of a call which took the
-    /// lock over from another one of the same process is up to 63 above.
+    /// The fencing token of its grant, if the store keeps it. The token of a call that took the
+    /// lock over from another call of the same process is up to 63 higher.
     pub token: Option<FencingToken>,
 }
 
 impl HolderInfo {
-    /// What is known of one holder: by an owner as it is displayed, with more around it
-    /// or not, also its process.
+    /// What is known about one holder. Its process is read from the owner, if that contains the
+    /// displayed form of an owner.
     #[must_use]
     pub fn new(owner: String, expires_in: Option<Duration>) -> Self {
         Self {
@@ -622,13 +617,13 @@ impl HolderInfo {
         }
     }
 
-    /// One that has held the lock since then, by the store's clock.
+    /// Sets since when the holder has the lock, by the store's clock.
     #[must_use]
     pub fn since(self, since: Option<SystemTime>) -> Self {
         Self { since, ..self }
     }
 
-    /// One that has held the lock since then, by its own clock.
+    /// Sets since when the holder has the lock, by its own clock.
     #[must_use]
     pub fn since_by_holder(self, since: Option<SystemTime>) -> Self {
         Self {
@@ -638,25 +633,25 @@ impl HolderInfo {
         }
     }
 
-    /// One whose grant has this token.
+    /// Sets the token of its grant.
     #[must_use]
     pub fn token(self, token: Option<FencingToken>) -> Self {
         Self { token, ..self }
     }
 
-    /// One of this process, which the owner does not tell.
+    /// Sets the process, if it cannot be read from the owner.
     #[must_use]
     pub fn process(self, process: Option<ProcessInfo>) -> Self {
         Self { process, ..self }
     }
 
-    /// One whose process stands elsewhere than in its owner: in this text.
+    /// Reads the process from this text, if the owner does not contain it.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
         self.process(ProcessInfo::of(text))
     }
 
-    /// Whether the owner stands in what the store has, as it is displayed.
+    /// Whether the owner as the store has it contains the displayed form of this owner.
     pub(crate) fn shows(&self, owner: Owner) -> bool {
         let owner = owner.to_string();
         let mut found = self.owner.match_indices(&owner);
@@ -667,7 +662,7 @@ impl HolderInfo {
     }
 }
 
-/// One who waits for a lock.
+/// One waiter of a lock.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
@@ -676,25 +671,25 @@ pub struct WaiterInfo {
     pub owner: String,
     /// What it asks for.
     pub mode: Mode,
-    /// The process that asks, if the store says so.
+    /// The process that asks, if the store knows it.
     pub process: Option<ProcessInfo>,
 }
 
 impl WaiterInfo {
-    /// One of this process, which the owner does not tell.
+    /// Sets the process, if it cannot be read from the owner.
     #[must_use]
     pub fn process(self, process: Option<ProcessInfo>) -> Self {
         Self { process, ..self }
     }
 
-    /// One whose process stands elsewhere than in its owner: in this text.
+    /// Reads the process from this text, if the owner does not contain it.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
         self.process(ProcessInfo::of(text))
     }
 
-    /// What is known of one who waits: by an owner as it is displayed, with more around it
-    /// or not, also its process.
+    /// What is known about one waiter. Its process is read from the owner, if that contains the
+    /// displayed form of an owner.
     #[must_use]
     pub fn new(owner: String, mode: Mode) -> Self {
         Self {
@@ -710,22 +705,21 @@ impl WaiterInfo {
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[non_exhaustive]
 pub struct ProcessInfo {
-    /// The name of its machine.
+    /// The name of its host.
     pub host: String,
-    /// Its number there.
+    /// Its process id there.
     pub pid: u32,
-    /// What it calls itself ([`Config::label`](crate::Config::label)): by default, its
-    /// program's name.
+    /// Its label ([`Config::label`](crate::Config::label)); by default, the name of its program.
     pub label: String,
-    /// When the request was begun that has or awaits the lock, by the clock of that host.
-    /// Another task of the process may have waited for longer: it asks for all of them.
+    /// When the request that has or awaits the lock began, by the clock of that host. Another
+    /// task of the process may have waited for longer: one request stands for all of them.
     pub asked_at: SystemTime,
 }
 
 impl ProcessInfo {
-    /// The process of this number on a machine, by what it calls itself, whose request was
-    /// begun then by the clock there. A store that keeps owners as they are displayed needs no
-    /// such: it is read from those.
+    /// A process by its host, process id and label, whose request began at `asked_at` by the
+    /// clock of that host. A store that keeps owners as they are displayed does not need this:
+    /// the process is read from the owner.
     #[must_use]
     pub fn new(
         host: impl Into<String>,

@@ -1,32 +1,32 @@
-//! What a look at a store has found.
+//! The results of examining a store.
 
-/// Something of a store that was looked at, and how it is. For people, as the tool's
-/// `dlock doctor` shows it; what is looked at may change with any minor version.
+/// One thing that was checked in a store, and its state. It is for people, as `dlock doctor`
+/// shows it; the checks may change with any minor version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How it is.
+    /// The state of what was checked.
     pub level: Level,
-    /// What was looked at, in a word: `server`, `version`, `persistence`, `eviction`.
+    /// What was checked, in one word: `server`, `version`, `persistence`, `eviction`.
     pub check: &'static str,
-    /// What was found, of which server, and what to do. Never a password.
+    /// What was found, on which server, and what to do. Never contains a password.
     pub message: String,
 }
 
-/// How something is that was looked at.
+/// The state of something that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Level {
-    /// As it should be.
+    /// It is as it should be.
     Ok,
-    /// Locks work, and may not always.
+    /// Locks work now, but may not always.
     Warn,
     /// Locks do not work.
     Fail,
 }
 
 impl Finding {
-    /// One of this level.
+    /// A finding of this level.
     #[must_use]
     pub fn new(level: Level, check: &'static str, message: impl Into<String>) -> Self {
         Self {

@@ -1,12 +1,12 @@
-//! Leases that a store has ended by itself, until somebody is told.
+//! Leases that a store has ended by itself, until the manager collects them.
 
 use tokio::sync::Notify;
 
 use super::Owner;
 use crate::sync::{Mutex, found};
 
-/// Owners whose leases have ended, on their way to
-/// [`next_losses`](super::Backend::next_losses).
+/// Owners whose leases have ended, until [`next_losses`](super::Backend::next_losses) returns
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     owners: Mutex<Vec<Owner>>,
@@ -19,7 +19,7 @@ impl Losses {
         self.told.notify_waiters();
     }
 
-    /// Waits for the next. Cancel-safe.
+    /// Waits for the next losses. Cancel-safe.
     pub(crate) async fn next(&self) -> Vec<Owner> {
         let owners = || {
             let owners = std::mem::take(&mut *self.owners.lock());

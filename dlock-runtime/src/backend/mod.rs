@@ -1,8 +1,8 @@
 //! The stores, and the one small trait that each of them implements.
 //!
-//! A backend is its store's protocol and nothing else. It knows nothing of
-//! tasks, reentrancy, policies or the timing of renewals: the layers above ask
-//! it for one lease at a time and say when to extend and when to give back.
+//! A backend contains the protocol of its store and nothing else. It knows nothing about tasks,
+//! reentrancy, policies or the timing of renewals: the layers above ask it for one lease at a
+//! time, and decide when to extend it and when to give it back.
 
 mod contract;
 mod finding;

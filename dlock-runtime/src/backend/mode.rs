@@ -1,4 +1,4 @@
-//! Who else may have the lock at the same time.
+//! Which other requests may have the lock at the same time.
 
 use std::fmt;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
@@ -7,19 +7,19 @@ use std::ops::Range;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::{BackendError, BackendErrorKind};
 
-/// Who else may have the lock at the same time.
+/// Which other requests may have the lock at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Mode {
-    /// Shared with other readers, and with permits.
+    /// Shared with other readers and with permits.
     Read,
     /// Exclusive.
     #[default]
     Write,
-    /// One of so many permits, at least one: shared with readers and other permits, as
-    /// long as there are no more of them altogether, this one included.
+    /// One of this many permits (at least one). Shared with readers and other permits, as long as
+    /// all of them together, this one included, are no more than the number.
     Permits(u32),
 }
 
@@ -30,7 +30,7 @@ impl Mode {
         !matches!(self, Self::Write)
     }
 
-    /// Beside how many others the lock may be had.
+    /// The largest number of other holders beside which this mode may have the lock.
     pub(crate) fn most_beside(self) -> usize {
         match self {
             Self::Write => 0,
@@ -39,13 +39,13 @@ impl Mode {
         }
     }
 
-    /// Whether the lock may be had beside those who hold it.
+    /// Whether the lock may be had beside the present holders.
     pub(crate) fn fits(self, mut held: impl ExactSizeIterator<Item = Self>) -> bool {
         held.len() <= self.most_beside() && held.all(Self::is_shared)
     }
 
-    /// How many of a queue hold the lock, which is in its order: each who fits beside
-    /// all before it, if they hold it too.
+    /// How many requests of a queue, in its order, hold the lock. A request holds it if it fits
+    /// beside all before it and they hold it too.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn holding(queue: impl IntoIterator<Item = Self>) -> usize {
         let mut shared = true;
@@ -102,7 +102,7 @@ impl Mode {
         }
     }
 
-    /// How a task has it.
+    /// How a task holds the lock in this mode, for messages.
     pub(crate) const fn held(self) -> &'static str {
         match self {
             Self::Read => "for reading",
@@ -150,14 +150,14 @@ mod tests {
             (&[Permits(0)], 1),
             (&[Write, Permits(9)], 1),
             (&[Permits(2); 5], 2),
-            // Who does not fit is not overtaken.
+            // A request that does not fit is not overtaken.
             (&[Permits(2), Permits(2), Permits(2), Permits(9), Read], 2),
             (&[Permits(1), Read, Read, Permits(4), Permits(4), Read], 4),
             (&[Read, Permits(1), Read], 1),
             (&[Permits(9), Permits(u32::MAX), Write], 2),
         ] {
             assert_eq!(Mode::holding(queue.iter().copied()), holding, "{queue:?}");
-            // As one by one.
+            // The same as asking `fits` for each place in turn.
             let one_by_one = (0..queue.len())
                 .take_while(|&place| queue[place].fits(queue[..place].iter().copied()));
             assert_eq!(one_by_one.count(), holding, "{queue:?}");

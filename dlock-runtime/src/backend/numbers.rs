@@ -1,4 +1,4 @@
-//! Callers that name different numbers of permits for one key.
+//! Warns when callers name different numbers of permits for one key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,36 +8,36 @@ use crate::key::Shown;
 use crate::sync::Mutex;
 use crate::tables::{HashMap, HashSet};
 
-/// Beyond so many keys, it begins to look anew.
+/// When more keys than this have been named, all are forgotten and the table starts again.
 const MOST_KEYS: usize = 1000;
 
-/// So many keys are told, and no more: where the numbers differ for all tenants of a
-/// service, one has been told enough by then.
+/// No more keys than this are warned about. If the numbers differ for all tenants of a service,
+/// this many warnings are enough.
 const MOST_TOLD: usize = 1000;
 
-/// The numbers that callers of a manager have named, and those of others whom the store
-/// has shown. Each goes by its own, and that is told once for a key: what was meant as one
-/// limit is two.
+/// The numbers of permits that the callers of a manager name, and those of other callers as the
+/// store shows them. Each caller goes by its own number, so what was meant as one limit becomes
+/// two. That is warned about once for a key.
 #[derive(Debug)]
 pub(crate) struct PermitNumbers {
     namespace: Arc<str>,
     seen: Mutex<Seen>,
-    /// Nothing will be told any more.
+    /// No more warnings follow.
     ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Of this manager, without its namespace.
+    /// The numbers named by callers of this manager; keys without its namespace.
     named: HashMap<Arc<str>, u32>,
     told: HashSet<Arc<str>>,
 }
 
-/// What is to be told.
+/// Which warning is due.
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {
     Told,
-    /// And nothing after it.
+    /// The last one: the warning says that no more follow.
     ToldLast,
 }
 
@@ -50,7 +50,7 @@ impl PermitNumbers {
         }
     }
 
-    /// A caller of this manager goes by the number that is in its mode, if there is one.
+    /// Notes the number of permits in the mode of a caller of this manager, if it has one.
     pub(crate) fn note(&self, name: &Arc<str>, mode: Mode) {
         if let Mode::Permits(most) = mode
             && let Some((before, differs)) = self.named(name, most)
@@ -59,8 +59,8 @@ impl PermitNumbers {
         }
     }
 
-    /// A request for this key, with its namespace, goes by one number, and the store has
-    /// shown somebody who goes by another one.
+    /// A request for `key` (with its namespace) goes by the number `most`, and the store has
+    /// shown a caller that goes by `other`.
     pub(super) fn saw(&self, key: &str, most: u32, other: u32) {
         if self.ended.load(Relaxed) {
             return;
@@ -96,7 +96,7 @@ impl PermitNumbers {
         Some((before, self.differs(name)?))
     }
 
-    /// `None`: it was told before.
+    /// `None`: no warning is due, since this key has had one, or all keys together enough.
     fn differs(&self, name: &str) -> Option<Differs> {
         let told = &mut self.seen.lock().told;
         // A waiter sees the same again and again.

@@ -1,14 +1,15 @@
-//! Where a request comes from, as a person knows it: host, process and label.
+//! Where a request comes from, in terms a person knows: host, process and label.
 //!
-//! It stands behind the owner in the store, so that whoever looks there sees who holds
-//! a lock, and it costs no command. It is text for people: no lock rests on it.
+//! The origin is written after the owner in the store, so that a person who looks there sees
+//! which process holds a lock. It costs no extra command. It is text for people: no lock relies
+//! on it.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest host and the longest label that are written.
+/// The longest host and the longest label that are written, in bytes.
 pub(crate) const LONGEST_NAME: usize = 63;
 
 /// The longest text of a [`Signature`].
@@ -17,13 +18,13 @@ pub(crate) const LONGEST_SIGNATURE: usize = LONGEST_NAME + 1 + 10 + 1 + LONGEST_
 
 /// The manager that asks: `<host>,<process>,<label>`.
 ///
-/// It is copied with each owner. So its text is kept for as long as the process runs,
-/// once for all managers with the same label.
+/// It is copied with each owner. Therefore its text is leaked: it is kept for the life of the
+/// process, once for all managers with the same label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(&'static str);
 
 impl Origin {
-    /// This process, under a label that [`is_name`].
+    /// The origin of this process, with a label for which [`is_name`] is true.
     pub(crate) fn here(label: &str) -> Self {
         static KNOWN: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
         static HOST: OnceLock<String> = OnceLock::new();
@@ -54,15 +55,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The name of the running program, as it can be written.
+/// The name of the running program, with the characters replaced that cannot be written.
 pub(crate) fn program() -> String {
     let path = std::env::args_os().next().unwrap_or_default();
     let name = std::path::Path::new(&path).file_name().unwrap_or_default();
     written(&name.to_string_lossy())
 }
 
-/// Whether it can stand in a signature: between commas, and in all the places where
-/// stores have owners, beside what separates those from other things there.
+/// Whether the name can be part of a signature. It must contain neither the commas of a signature
+/// nor any character that separates the owner from other data in one of the stores.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_written)
 }
@@ -71,7 +72,8 @@ fn is_written(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// A name that nobody here has chosen, as near as it can be written.
+/// A name that was not chosen for dlock (a host, a program), with each character replaced that
+/// cannot be written.
 pub(crate) fn written(name: &str) -> String {
     let letters = name.chars().take(LONGEST_NAME).map(|letter| match letter {
         letter if letter.is_ascii() && is_written(letter as u8) => letter,
@@ -83,7 +85,7 @@ pub(crate) fn written(name: &str) -> String {
     }
 }
 
-/// Who has asked, and when by its own clock: `<origin>,<unix ms>`.
+/// The origin of a request and when it asked, by its own clock: `<origin>,<unix ms>`.
 #[derive(Clone, Copy)]
 pub(crate) struct Signature {
     pub(crate) origin: Origin,
@@ -99,7 +101,7 @@ impl Signature {
     }
 }
 
-/// Now, by this host's clock, in milliseconds since 1970.
+/// The time by this host's clock, in milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = since_1970.map_or(0, |time| time.as_millis());
@@ -112,7 +114,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// What a signature says.
+/// A signature, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signed<'a> {
     pub(crate) host: &'a str,
@@ -122,10 +124,10 @@ pub(crate) struct Signed<'a> {
 }
 
 impl<'a> Signed<'a> {
-    /// Of an owner as a store has it, if there is one.
+    /// The signature of an owner as a store has it, if the owner has one.
     pub(crate) fn of(owner: &'a str) -> Option<Self> {
         let (_, signature) = owner.split_once('@')?;
-        // A store may have something more behind it.
+        // A store may append something to the signature.
         let is_part = |byte| is_written(byte) || byte == b',';
         let end = signature.bytes().position(|byte| !is_part(byte));
         Self::read(signature.get(..end.unwrap_or(signature.len()))?)
@@ -135,7 +137,8 @@ impl<'a> Signed<'a> {
         let mut parts = signature.split(',');
         let (host, pid, label) = (parts.next()?, parts.next()?, parts.next()?);
         let asked = parts.next()?;
-        // On etcd, one who asks again is told from itself before.
+        // A part after a dot is not the time: etcd uses it to tell a repeated request from the
+        // one before, memcached writes there since when the lock is held.
         let asked = asked.split('.').next()?.parse().ok()?;
         let is_all = parts.next().is_none() && is_name(host) && is_name(label);
         Some(Self {
@@ -147,7 +150,7 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// Whether this stands behind an owner of dlock.
+/// Whether this is the text that an owner of dlock has after the `@`.
 #[cfg(any(
     feature = "redis",
     feature = "sqlx",

@@ -1,13 +1,12 @@
-//! Who asks for a lock.
+//! The identity of a request for a lock.
 //!
-//! A store tells requests apart by their owners alone, so no two may have the
-//! same, whatever becomes of a process in between. Its memory may be copied: a
-//! virtual machine that is resumed from a snapshot, and from the same again, or a
-//! container from an image that CRIU has written. Then a number that was drawn when
-//! the process started is in both copies, and so is the state of a generator, a
-//! counter, the process id, and whatever else it knows itself by. Only what is
-//! drawn afterwards differs, and only where it comes from outside of its memory:
-//! from the kernel, by a system call, and not from a buffer that was filled before.
+//! A store tells requests apart by their owners alone, so no two requests may have the same
+//! owner, whatever happens to a process. The memory of a process may be copied: a virtual machine
+//! may be resumed twice from one snapshot, or a container from an image that CRIU has written.
+//! Both copies then have every number that was drawn before, the state of each generator and
+//! counter, the process id, and everything else that identifies the process. Only numbers drawn
+//! after the copy differ, and only if they come from outside the memory of the process: from the
+//! kernel, by a system call, and not from a buffer that was filled before.
 
 use std::cmp;
 use std::fmt;
@@ -19,19 +18,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::origin::{Origin, Signature};
 use super::{BackendError, BackendErrorKind};
 
-/// Who asks: unique for each request of each process, and of each clone of a
-/// process or a machine, and never used again.
+/// The identity of a request: unique for each request of each process, and of each clone of a
+/// process or a machine. It is never used again.
 ///
-/// It is displayed as it stands in a store: `<random>.<sequence>`, in hex, and behind
-/// an `@` what a person wants to know of who asks, if the manager has drawn it:
-/// `0123456789abcdef.7@web-3,4711,orders,1767225600000`, which is the host, the process,
-/// the label and when it asked, in milliseconds since 1970 by the clock of that host.
-/// Two with the same numbers are the same, whatever stands behind them.
+/// It is displayed as it is written in a store: `<random>.<sequence>`, in hex. If a manager has
+/// drawn it, an `@` and the origin of the request follow, for people: in
+/// `0123456789abcdef.7@web-3,4711,orders,1767225600000` these are the host, the process, the
+/// label and when it asked, in milliseconds since 1970 by the clock of that host. Owners with the
+/// same two numbers are equal, whatever follows the `@`.
 #[derive(Clone, Copy)]
 pub struct Owner {
-    /// Drawn for this owner. It tells those of different processes apart.
+    /// Drawn for this owner. It distinguishes the owners of different processes.
     random: u64,
-    /// Counts the owners of a process, which so are told apart for certain.
+    /// Counts the owners of a process. It distinguishes them for certain.
     sequence: u64,
     signature: Option<Signature>,
 }
@@ -43,11 +42,11 @@ pub(crate) const LONGEST_OWNER: usize = 16 + 1 + 16 + 1 + super::origin::LONGEST
 static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
 
 impl Owner {
-    /// An owner that no other request has, here, in another process, or in a clone
+    /// Draws an owner that no other request has, in this process, in another one, or in a clone
     /// of this one.
     ///
-    /// A manager fails where the kernel gives no random numbers. Whoever asks a
-    /// backend without one gets owners there that clones may share.
+    /// A manager fails if the kernel gives no random numbers. Code that uses a backend without a
+    /// manager then gets an owner that a clone of the process may draw too.
     #[must_use]
     pub fn unique() -> Self {
         OWNERS.next().unwrap_or_else(|_| {
@@ -57,12 +56,12 @@ impl Owner {
         })
     }
 
-    /// A new owner of a manager, which asks now; or why there is none.
+    /// A new owner for a manager, which asks now; fails if the kernel gives no random number.
     pub(crate) fn draw(origin: Origin) -> Result<Self, BackendError> {
         Self::draw_signed(|| Some(Signature::now(origin)))
     }
 
-    /// A new owner of the same manager, which asks for what this one has asked for.
+    /// A new owner for the same request of the same manager.
     pub(crate) fn draw_again(self) -> Result<Self, BackendError> {
         Self::draw_signed(|| self.signature)
     }
@@ -76,7 +75,7 @@ impl Owner {
         Ok(owner.signed(signature()))
     }
 
-    /// One of whom nothing else is known.
+    /// An owner without a signature.
     const fn bare(random: u64, sequence: u64) -> Self {
         Self {
             random,
@@ -96,19 +95,19 @@ impl Owner {
         Self::bare((process.draw() * DRAWN) as u64, process.count())
     }
 
-    /// A random number of the kernel's, drawn for this owner.
+    /// The random number that the kernel gave for this owner.
     #[must_use]
     pub fn random(self) -> u64 {
         self.random
     }
 
-    /// Whether a text may be that of an owner, and not another program's.
+    /// Whether a text may be that of an owner, and not of another program.
     #[cfg(any(feature = "etcd", feature = "memcached"))]
     pub(crate) fn is_one(text: &str) -> bool {
         Self::read(text).is_some()
     }
 
-    /// The owner that is displayed so, without what is said of it.
+    /// Parses an owner from its displayed text; the signature is checked and dropped.
     #[cfg(any(
         feature = "redis",
         feature = "sqlx",
@@ -142,7 +141,7 @@ impl Owner {
     }
 }
 
-/// Where the owners of a process come from.
+/// The source of the owners of a process.
 #[derive(Debug)]
 struct Owners<K> {
     kernel: K,
@@ -172,7 +171,7 @@ fn drawn() -> io::Result<u64> {
     from_the_kernel()
 }
 
-/// A kernel that gives this thread no random numbers.
+/// Lets a test refuse random numbers to this thread.
 #[cfg(test)]
 pub(crate) mod refusal {
     use std::cell::Cell;
@@ -192,14 +191,13 @@ pub(crate) mod refusal {
     }
 }
 
-/// Eight bytes by one system call: the C library's function, which the usual
-/// crates call, may take them from a buffer in the memory of the process.
-/// <https://lwn.net/Articles/983186/>
+/// Draws eight bytes by one system call. The C library's function, which the usual crates call,
+/// may take them from a buffer in the memory of the process. <https://lwn.net/Articles/983186/>
 #[cfg(target_os = "linux")]
 fn from_the_kernel() -> io::Result<u64> {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0; 8];
-    // So few bytes come whole, and no signal cuts them short.
+    // A request for up to 256 bytes is answered in full, and no signal cuts it short.
     // <https://man7.org/linux/man-pages/man2/getrandom.2.html>
     match getrandom(&mut bytes[..], GetRandomFlags::empty())? {
         8 => Ok(u64::from_ne_bytes(bytes)),
@@ -222,8 +220,8 @@ fn refused(error: io::Error) -> BackendError {
     )
 }
 
-/// A number of this process and owner: what it was seeded with when it started,
-/// and its process id, which tells forks apart.
+/// A number for this process and owner: hashed with a seed drawn in the process, and with the
+/// process id, which distinguishes forks.
 fn fallback(sequence: u64) -> u64 {
     static SEED: OnceLock<RandomState> = OnceLock::new();
     SEED.get_or_init(RandomState::new)
@@ -278,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// The same memory, twice.
+    /// A clone is a copy of the memory of a process.
     impl<K: Clone> Clone for Owners<K> {
         fn clone(&self) -> Self {
             Self {
@@ -306,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A copy of the process has its generators too, each where it was.
+    /// A copy of the process also has its generators, in the same state.
     #[test]
     fn no_generator_of_the_process_makes_an_owner() {
         let draw = || {
@@ -342,7 +340,7 @@ mod tests {
         }
     }
 
-    /// What was drawn and kept would be in the next clone too.
+    /// A number that was drawn in advance would be in the next clone too.
     #[test]
     fn the_kernel_is_asked_for_each_owner() {
         let asked = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! What a request that waits has heard from the store.
+//! What the store has answered to a waiting request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::clock::Clock;
 use crate::observe;
 use crate::sync::Mutex;
 
-/// What a request has heard from the store. Whoever waits for its answer asks it
-/// whether the lock was held by somebody, or the store was not there.
+/// What the store has answered to a request. A caller that waits for the request reads from this
+/// whether somebody else held the lock or the store did not answer.
 #[derive(Clone, Debug)]
 pub struct Progress {
     clock: Clock,
@@ -21,15 +21,15 @@ pub struct Progress {
 
 #[derive(Debug)]
 struct Heard {
-    /// When it was last asked for what the store has said: that somebody holds the lock.
+    /// When the last question was sent that the store answered with "somebody holds the lock".
     held: Option<Instant>,
-    /// When the store was asked; `None` if it is not yet.
+    /// When the store was asked; `None` if it has not been asked yet.
     asked: Option<Instant>,
-    /// It was asked again since it last said that somebody holds the lock.
+    /// The store was asked again after it last said that somebody holds the lock.
     asks_again: bool,
-    /// As whom the store is asked by now, if not as the request's own owner.
+    /// The owner under which the store is asked now, if it is not the request's own.
     asker: Option<Owner>,
-    /// Who is told of others who go by another number of permits.
+    /// Where to report callers that go by another number of permits.
     numbers: Option<Arc<PermitNumbers>>,
 }
 
@@ -52,7 +52,8 @@ impl Progress {
         self.held_when(self.clock.now());
     }
 
-    /// By an answer to what was asked then. It may have lain there unread for long.
+    /// An answer to a question that was sent at `asked` says that the lock is held. The answer
+    /// may have waited unread for a long time.
     pub(super) fn held_when(&self, asked: Instant) {
         let before = {
             let mut heard = self.heard.lock();
@@ -75,7 +76,7 @@ impl Progress {
         self.heard.lock().asked = Some(self.clock.now());
     }
 
-    /// The request was told that somebody holds the lock, and has cause to ask again.
+    /// The request was told that somebody holds the lock, and now has cause to ask again.
     pub(crate) fn asks_again(&self) {
         let mut heard = self.heard.lock();
         if heard.held.is_some() {
@@ -110,20 +111,20 @@ impl Progress {
         self.heard.lock().held.is_some()
     }
 
-    /// Whether that is the last it has said, and it was not asked again since.
+    /// Whether "held" is the store's last answer and it has not been asked again since.
     pub(crate) fn heard_last(&self) -> bool {
         let heard = self.heard.lock();
         heard.held.is_some() && !heard.asks_again
     }
 
-    /// Whether it has said so at `since` or later.
+    /// Whether the store said "held" at `since` or later.
     pub(crate) fn heard_since(&self, since: Instant) -> bool {
         self.heard.lock().held.is_some_and(|held| held >= since)
     }
 
-    /// Why the store counts as unavailable for a caller who has waited since
-    /// `since`, within a limit of `waited`, and last made sure of it `looked` ago, if it
-    /// does.
+    /// The outage, if the store counts as unavailable for a caller that has waited since `since`,
+    /// with the limit `waited`. `looked` is how long ago the caller made sure that the store was
+    /// asked.
     pub(crate) fn outage(
         &self,
         since: Instant,
@@ -131,9 +132,8 @@ impl Progress {
         waited: Duration,
         now: Instant,
     ) -> Option<BackendError> {
-        // What was heard before the caller came says nothing of now. And if the
-        // store was asked just now, for somebody who went before the caller,
-        // nothing can be said of it.
+        // An answer from before the caller came says nothing about now. If the store was asked
+        // just now, for a request that came before the caller, nothing is known yet.
         let asked = self.asked()?.max(since);
         if self.heard_since(since) {
             return None;
@@ -141,15 +141,15 @@ impl Progress {
         Self::silence(asked, looked, waited, now)
     }
 
-    /// The outage, if what was asked then and is not answered yet has waited for too
-    /// long: since its caller made sure of the store.
+    /// The outage, if the question that was sent at `asked` is still unanswered and is (almost)
+    /// as old as `looked`.
     pub(crate) fn silence(
         asked: Instant,
         looked: Duration,
         waited: Duration,
         now: Instant,
     ) -> Option<BackendError> {
-        // The timer for that may have been a little late.
+        // The timer of that check may have fired a little late.
         let long = looked - looked / 16;
         if now.saturating_duration_since(asked) < long {
             return None;

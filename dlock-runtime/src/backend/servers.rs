@@ -1,21 +1,21 @@
 //! Where the servers of a store are.
 
-/// Where the servers of a store are and what they should speak, so that a
-/// connection that is refused, or leads to something else, can be told as that.
+/// Where the servers of a store are and what protocol they should speak. With this, an error can
+/// say that a server refuses connections, or that something else answers there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Servers {
-    /// What is spoken there.
+    /// The protocol that is spoken there.
     pub protocol: Protocol,
     /// Whether each connection is encrypted from its first byte on.
     pub encrypted: bool,
-    /// What they are called in messages, if not by the store's name.
+    /// The name of the servers in messages, if it is not the store's name.
     pub name: Option<String>,
-    /// Each as `host:port`. One that answers is enough to be connected.
+    /// Each as `host:port`. It is enough to reach one that answers.
     pub hosts: Vec<String>,
 }
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -25,7 +25,7 @@ pub enum Protocol {
     Etcd,
     /// ZooKeeper.
     ZooKeeper,
-    /// PostgreSQL, or a pooler before it.
+    /// PostgreSQL, or a pooler in front of it.
     Postgres,
     /// MySQL or MariaDB.
     MySql,
@@ -36,7 +36,7 @@ pub enum Protocol {
 }
 
 impl Servers {
-    /// Servers that speak this, not encrypted.
+    /// Servers of this protocol, without encryption.
     #[must_use]
     pub fn new(protocol: Protocol, hosts: impl IntoIterator<Item = String>) -> Self {
         Self {
@@ -47,14 +47,14 @@ impl Servers {
         }
     }
 
-    /// By a name of their own.
+    /// Sets the name used in messages.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Whether connections to them are encrypted.
+    /// Sets whether connections to them are encrypted.
     #[must_use]
     pub fn encrypted(mut self, encrypted: bool) -> Self {
         self.encrypted = encrypted;
