@@ -1,11 +1,10 @@
 //! What a store gives to the engine: its primitives, and nothing else.
 //!
-//! A primitive is one attempt, over whatever connection the store has for the
-//! runtime that it is called on. It never repeats itself, sets no timer but that
-//! of the deadline it is given, and says of a failure the two things that only
-//! the store can know: whether another attempt may help, and what may have come
-//! of this one. Waiting, repeating, giving back and telling who should ask again
-//! are the [engine](crate::Engine)'s.
+//! A primitive is one attempt, over the connection that the store has for the runtime on which it
+//! is called. It never repeats itself, and sets no timer except for the deadline it is given. For
+//! a failure it reports the two things that only the store can know: whether another attempt may
+//! help, and what this one may have done. Waiting, repeating, giving back and waking waiters are
+//! the work of the [engine](crate::Engine).
 
 use std::fmt;
 use std::future::Future;
@@ -27,68 +26,65 @@ pub use crate::simulated::Simulated;
 
 /// A store that keeps locks.
 ///
-/// [`Engine`](crate::Engine) makes a backend of it. A complete small one, locks in a
-/// directory of files, is the example `own_store`; `docs/design/a-new-store.md` leads
-/// through it. Both are young: what a store has to give may change with any minor
-/// version.
+/// [`Engine`](crate::Engine) makes a backend of it. The example `own_store` is a small, complete
+/// store that keeps locks in a directory of files; `docs/design/a-new-store.md` explains it step
+/// by step. Both are young: what a store must provide may change with any minor version.
 pub trait Store: Send + Sync + Sized + 'static {
-    /// What its URL says. A copy makes another backend, not yet connected.
+    /// The settings from its URL. A copy of them makes another backend, not yet connected.
     type Config: Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// What proves a grant: `()`, the number of an item, a key with its revision
-    /// and lease, a node with its session. With `()`, the engine has no entry for
-    /// a lease at all.
+    /// What proves a grant: `()`, the number of an item, a key with its revision and lease, a
+    /// node with its session. With `()`, the engine keeps no entry for a lease at all.
     type Record: Clone + Send + Sync + 'static;
 
-    /// What one operation remembers from attempt to attempt; and what is on its
-    /// way. So it is alive for as long as the caller is, and goes to
-    /// [`abandon`](Self::abandon) when the caller leaves.
+    /// What one operation remembers from attempt to attempt, including commands that are in
+    /// flight. It lives as long as the caller waits, and is passed to [`abandon`](Self::abandon)
+    /// when the caller leaves.
     type Attempt: Default + Send + 'static;
 
-    /// Commands on their way when the caller left.
+    /// Commands that were in flight when the caller left.
     type Flight: Send + 'static;
 
-    /// What a waiter waits for besides being woken: the end of the one before.
+    /// What a waiter watches in addition to being woken: the end of the place before its own.
     type Watch: Send + 'static;
 
-    /// What is remembered of a key from look to look, while somebody waits.
+    /// What is remembered of a key from one look to the next, while somebody waits for it.
     type Seen: Default + Send + 'static;
 
-    /// A lease that nobody extends ends by itself in the store, all of it. Else the engine
-    /// ends it when its time has passed, by a [`release`](Self::release) of its
-    /// record as one that was [`Left`](Ending::Left).
+    /// Whether the store ends every part of a lease by itself if nobody extends it. If not, the
+    /// engine ends it when its time has passed, by a [`release`](Self::release) of its record
+    /// with [`Ending::Left`].
     const EXPIRES: bool = true;
 
-    /// How the locks that are waited for are looked at.
+    /// How the store looks at the locks that are waited for.
     const LOOKS: Looks;
 
-    /// How often a process with waiters shows that it is alive: who waits has a place
-    /// for as long as others think so. `None`: a place lasts by itself, or there is
-    /// none.
+    /// How often a process with waiters shows that it is alive. Its waiters keep their places
+    /// only as long as other processes think so. `None`: a place lasts without this, or there are
+    /// no places.
     const BEAT: Option<Duration> = Some(Duration::from_secs(1));
 
-    /// After so long without a beat, others take a process for dead, and the places
-    /// of its waiters are void. At least 4 s.
+    /// A process that has not shown for this long that it is alive counts as dead for the others,
+    /// and the places of its waiters become void. At least 4 s.
     const DEAD_AFTER: Duration = Duration::from_secs(8);
 
-    /// How long a grant waits for its waiter to ask, where one may be told
-    /// ([`Events::granted`]) to an owner who does not wait any more.
+    /// How long a grant waits for its waiter to claim it, if the store may report
+    /// ([`Events::granted`]) a grant to an owner that no longer waits.
     const CLAIM: Option<Duration> = None;
 
-    /// The pauses between the attempts of an operation: the first, and the longest.
+    /// The pauses between the attempts of an operation: the first and the longest.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-    /// Connections belong to the manager's runtime, and so all that is asked of this
-    /// is asked there: each operation is a task. Else it is the caller's that asks.
+    /// Connections belong to the manager's runtime, so each operation runs there as a task.
+    /// Otherwise it runs on the caller's runtime.
     const AT_HOME: bool = false;
 
-    /// How long a flight may take to come to its end before a release is sent
-    /// beside it. The default is for one that flies on the caller's runtime, which
-    /// may be blocked.
+    /// How long a flight may take to end before the cleanup sends a release without waiting for
+    /// it. The default is for a flight on the caller's runtime, which may be blocked.
     const FLIES_FOR: Duration = Duration::from_millis(250);
 
-    /// Checks the settings, and adds what only the servers know, where it cannot be
-    /// [opened](Self::open) without that.
+    /// Checks the settings, and adds what only the servers know if the store cannot be
+    /// [opened](Self::open) without it.
     fn complete(
         config: Self::Config,
         request_timeout: Duration,
@@ -97,55 +93,56 @@ pub trait Store: Send + Sync + Sized + 'static {
         async { Ok(config) }
     }
 
-    /// Called on the manager's runtime.
+    /// Creates the store. Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;
 
-    /// Connects, and sees whether the store is one that can keep locks.
+    /// Connects, and checks that the store is one that can keep locks.
     fn check(&self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// What its servers say of themselves that somebody who looks after locks should know.
-    /// What [`check`](Self::check) warns of is in it too.
+    /// What its servers report about themselves that an operator of locks should know. Includes
+    /// what [`check`](Self::check) warns about.
     fn examine(&self, deadline: Deadline) -> impl Future<Output = Vec<Finding>> + Send {
         let _ = deadline;
         async { Vec::new() }
     }
 
-    /// The engine stops: nothing follows. `holds`: there are leases that are to
-    /// last beyond it (`min_hold`).
+    /// The engine stops, and no operation follows. `holds`: there are leases that must outlast
+    /// the engine (`min_hold`).
     fn shut_down(&self, holds: bool, deadline: Deadline) -> impl Future<Output = ()> + Send {
         let _ = (holds, deadline);
         async {}
     }
 
-    /// All was given back, as far as this engine knows, and nobody asks for a lock any
-    /// more: waits for others to whom it has left something, and ends what is not to
-    /// be there when the process ends. What is asked all the same is answered.
+    /// Called when everything has been given back, as far as this engine knows, and nobody asks
+    /// for a lock any more. Waits for others that have taken over work of this store, and ends
+    /// what must not exist when the process ends. Operations that are called nevertheless are
+    /// answered.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Ends what [`open`](Self::open) began and [`Context::spawn`] does not end.
+    /// Ends what [`open`](Self::open) began, except for tasks of [`Context::spawn`].
     fn close(&self) {}
 
     /// What the locks of this store can do.
     fn capabilities(config: &Self::Config) -> Capabilities;
 
-    /// Where it is, for the question why it does not answer. `None`: it has no
-    /// servers that could be connected to.
+    /// Where the servers are, for finding out why they do not answer. `None`: the store has no
+    /// servers that one could connect to.
     fn servers(config: &Self::Config) -> Option<Servers>;
 
-    /// What its tokens are worth, if that was found out only when it ran.
+    /// What its tokens are worth, if this is found out only at run time.
     fn tokens(&self) -> Option<TokenTier> {
         None
     }
 
-    /// Whether it remembers what was done ([`Ending::Done`]), if that was found out only when
-    /// it ran.
+    /// Whether the store remembers what was done ([`Ending::Done`]), if this is found out only at
+    /// run time.
     fn remembers(&self) -> Option<bool> {
         None
     }
 
-    /// Where it is, if that was found out only when it ran.
+    /// Where the servers are, if this is found out only at run time.
     fn located(&self) -> Option<Servers> {
         None
     }
@@ -165,11 +162,11 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // One operation.
 
-    /// What a request begins with.
+    /// How an acquisition begins.
     fn opening(&self, request: &Request) -> Opening;
 
-    /// How long one who is ready to wait leaves the lock to other processes before
-    /// it asks.
+    /// How long a request that is ready to wait leaves the lock to other processes before it
+    /// asks.
     fn hold_back(&self, request: &Request) -> Option<Duration> {
         let _ = request;
         None
@@ -184,15 +181,15 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Take<Self>, Failure>> + Send;
 
-    /// How long a renewal is repeated before the keeper of the leases is told that
-    /// some have failed: those beside them wait for that. `shortest` is the
-    /// shortest ttl of them.
+    /// How long a renewal is repeated before the lease keeper is told that some leases have
+    /// failed; the other leases of the batch wait for that long. `shortest` is the shortest ttl
+    /// among them.
     fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
         let _ = shortest;
         request_timeout
     }
 
-    /// Extends leases, as many of them together as it can; an answer for each.
+    /// Extends leases, as many of them together as the store can. Returns an answer for each.
     fn renew(
         &self,
         due: &mut [Due<Self>],
@@ -200,8 +197,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Vec<Result<Renewed, Failure>>> + Send;
 
-    /// Gives back a lease, and with [`Ending::Left`] a place in the queue too. On
-    /// an open connection it is on its way when it was polled once.
+    /// Gives back a lease, and with [`Ending::Left`] a place in the queue too. On an open
+    /// connection, the command is sent by the first poll.
     fn release(
         &self,
         request: &Request,
@@ -211,7 +208,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Freed, Failure>> + Send;
 
-    /// Removes the mark of [`Ending::Done`]. Whether there was one.
+    /// Removes the mark of [`Ending::Done`]. Returns whether there was one.
     fn forget(
         &self,
         key: &str,
@@ -222,10 +219,11 @@ pub trait Store: Send + Sync + Sized + 'static {
         async { Err(Failure::refused(BackendError::remembers_nothing(None))) }
     }
 
-    /// Ends what somebody has, whoever that is, as [`inspect`](Self::inspect) has shown it: a
-    /// lease like a [`release`](Self::release) of its holder, or a place in the queue, whose
-    /// waiter is then refused as [taken out](BackendError::taken_out). Only that: it compares
-    /// the owner in the step that ends it. [`Freed::NotHeld`]: it has ended before.
+    /// Ends a lease or a place in the queue, of any process, as [`inspect`](Self::inspect) has
+    /// shown it: a lease as its holder's [`release`](Self::release) would, and a place so that
+    /// the waiter is refused as [taken out](BackendError::taken_out). The step that ends it
+    /// compares the owner, so that nothing else is ended. [`Freed::NotHeld`]: it had ended
+    /// before.
     fn break_off(
         &self,
         broken: &Break,
@@ -237,13 +235,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         async { Err(refused) }
     }
 
-    /// The error of an operation that nobody has answered for so long.
+    /// The error of an operation that got no answer for this long.
     fn silent(&self, for_long: Duration) -> BackendError;
 
     // What is left behind.
 
-    /// The caller has left: what is on its way, if anything is. Called from a
-    /// `Drop`, on any thread.
+    /// The caller has left. Returns what is in flight, if anything. Called from a `Drop`, on any
+    /// thread.
     fn abandon(
         &self,
         request: &Request,
@@ -251,8 +249,9 @@ pub trait Store: Send + Sync + Sized + 'static {
         left: &LeftBehind,
     ) -> Abandoned<Self>;
 
-    /// Waits on the manager for what became of a flight. In [`Followed::Settled`]
-    /// a release behind it has undone it, or it did nothing.
+    /// Waits, on the manager's runtime, until the outcome of a flight is known.
+    /// [`Followed::Settled`] means that a release behind it has undone it, or that it did
+    /// nothing.
     fn follow(
         &self,
         flight: Self::Flight,
@@ -262,38 +261,37 @@ pub trait Store: Send + Sync + Sized + 'static {
         async { Followed::Unknown }
     }
 
-    /// How long a command may still be run that was sent then and never answered.
+    /// How long a command that was sent at `sent_at` and never answered may still take effect.
     fn late(&self, request: &Request, record: Option<&Self::Record>, sent_at: Instant) -> Late;
 
     // Records and sessions.
 
-    /// The record of a lease that the table no longer has. `None`: without one
-    /// there is no lease.
+    /// The record for a lease that the table no longer has. `None`: without a record there is no
+    /// lease.
     fn forgotten() -> Option<Self::Record> {
         None
     }
 
-    /// How long a lease lasts at most, whatever was asked for.
+    /// The longest that a lease with this record lasts, whatever was asked for.
     fn longest_lease(record: &Self::Record) -> Option<Duration> {
         let _ = record;
         None
     }
 
-    /// How long a lease lasts at most of one who asks so, whatever the ttl: others who use
+    /// The longest that a lease for this request lasts, whatever its ttl: other programs that use
     /// the lock may shorten it.
     fn longest_for(&self, request: &Request) -> Option<Duration> {
         let _ = request;
         None
     }
 
-    /// The lease or session that the grant ends with.
+    /// The lease or session with which the grant ends.
     fn scope(record: &Self::Record) -> Option<Scope> {
         let _ = record;
         None
     }
 
-    /// Whether it has ended. A store says `true` here before it tells
-    /// [`Events::ended`].
+    /// Whether it has ended. A store must return `true` here before it calls [`Events::ended`].
     fn has_ended(&self, scope: Scope) -> bool {
         let _ = scope;
         false
@@ -301,7 +299,7 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // Waiting.
 
-    /// Waits until the one before may have gone. The engine also ends it, at a
+    /// Waits until the place before this one may have gone. The engine also ends the wait at a
     /// wake-up. An error counts like that of an attempt.
     fn wait(
         &self,
@@ -313,15 +311,15 @@ pub trait Store: Send + Sync + Sized + 'static {
         std::future::pending()
     }
 
-    /// How soon a lock that is waited for is looked at, for the first time and
-    /// after each look.
+    /// How long until a lock that is waited for is looked at: after the wait begins, and after
+    /// each look.
     fn pace(&self, seen: &mut Self::Seen) -> Duration {
         let _ = seen;
         Duration::from_secs(1)
     }
 
-    /// Looks at locks that are waited for, and says in `waited` who should ask.
-    /// With `beat`, the process shows that it is alive, in the same trip.
+    /// Looks at locks that are waited for, and marks in `waited` who should ask again. With
+    /// `beat`, it also shows in the same trip that the process is alive.
     fn recheck(
         &self,
         waited: &mut [Waited<Self>],
@@ -329,9 +327,9 @@ pub trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Undoes a grant to an owner who does not wait for it any more, by its place in
-    /// the queue; and what other places this process has there of owners whom
-    /// `knows` does not know: they have gone for good.
+    /// Undoes a grant, given by its place in the queue, to an owner that no longer waits for it.
+    /// Also removes the other places of this process in that queue whose owners `knows` does not
+    /// know: these have gone for good.
     fn disown(
         &self,
         key: &str,
@@ -344,7 +342,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         async { Ok(()) }
     }
 
-    /// The last waiter has gone: the process need not be thought alive any more.
+    /// The last waiter has gone. The process no longer has to count as alive.
     fn farewell(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
         let _ = deadline;
         async {}
@@ -352,22 +350,21 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // Looking.
 
-    /// Whether a holder that was shown is this owner, whose lease has this record if
-    /// it is one of this process. The default is for a store that shows owners as they
-    /// are displayed, with more around them or not.
+    /// Whether a holder that was shown is this owner. `record` is that of the owner's lease, if
+    /// the lease belongs to this process. The default is for a store that shows owners as they
+    /// are displayed, with or without more text around them.
     fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Self::Record>) -> bool {
         let _ = record;
         holder.shows(owner)
     }
 
-    /// Where it keeps this lock, as its own tools would ask for it
-    /// ([`LockInfo::stored_as`]).
+    /// Where the store keeps this lock, as its own tools would name it ([`LockInfo::stored_as`]).
     fn stored_as(&self, key: &str) -> Vec<String> {
         let _ = key;
         Vec::new()
     }
 
-    /// What is known of a lock; `None` if nobody holds it.
+    /// What is known about a lock. `None` if nobody holds it and it is not remembered as done.
     fn inspect(
         &self,
         key: &str,
@@ -375,7 +372,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Option<LockInfo>, Failure>> + Send;
 
-    /// The locks that are held whose keys begin with `prefix`. `None`: there is more to ask, for which there is as much time again.
+    /// The locks whose keys begin with `prefix` and that are held or remembered as done. `None`:
+    /// there is more to ask, and the next call gets as much time again.
     fn list(
         &self,
         prefix: &str,
@@ -383,9 +381,9 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send;
 
-    /// The first of these by key, `most` of them, and how many others there are. The default
-    /// asks for all, and is for a store that has them with one question: a store that looks at
-    /// each lock by itself looks at no more than `most`.
+    /// The first `most` of these by key, and the number of the others. The default lists all of
+    /// them, which suits a store that gets them by one query. A store that looks at each lock by
+    /// itself should look at no more than `most`.
     fn list_some(
         &self,
         prefix: &str,
@@ -400,31 +398,30 @@ pub trait Store: Send + Sync + Sized + 'static {
     }
 }
 
-/// What a store is given when it is opened. It asks for time and tasks nowhere
-/// else.
+/// What a store is given when it is opened. It must get time and tasks only from here.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Context {
-    /// The clock, and the tasks of the manager's runtime.
+    /// The clock, and a spawner on the manager's runtime.
     pub time: Time,
-    /// Where the store says what happens of its own accord.
+    /// Where the store reports what happens by itself.
     pub events: Events,
     /// How long the store may be silent before an operation fails.
     pub request_timeout: Duration,
-    /// What the service calls itself, for the names of connections.
+    /// The name of the service, for the names of connections.
     pub label: Option<Arc<str>>,
-    /// The engine has stopped.
+    /// Cancelled when the engine has stopped.
     pub(crate) stopped: CancellationToken,
 }
 
 impl Context {
-    /// A task on the manager's runtime, until it has ended or the engine has stopped.
+    /// Spawns a task on the manager's runtime. It runs until it ends or the engine has stopped.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.time.spawn_until(self.stopped.clone(), Box::pin(work));
     }
 
-    /// How long one answer may take. When none has come, there is time left to ask
-    /// another server, or over a new connection.
+    /// How long one answer may take. It leaves time to ask another server, or to ask over a new
+    /// connection, if no answer comes.
     pub fn patience(&self) -> Duration {
         self.request_timeout.mul_f64(0.4)
     }
@@ -434,82 +431,82 @@ impl Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Looks {
-    /// All in one go, whenever one of them is due: waiters are told by the store,
-    /// and have places in its queues.
+    /// All together, whenever one of them is due. For stores that wake waiters and have places in
+    /// queues.
     Together,
-    /// Each when it is due, with those that are due soon: nobody is told.
+    /// Each when it is due, together with those that are due soon. For stores that wake nobody.
     Each,
 }
 
-/// What a request begins with.
+/// How an acquisition begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Opening {
-    /// [`Want::First`]. Then one who waits asks for a place.
+    /// With [`Want::First`]. After that, a request that waits asks for a place.
     First,
-    /// [`Want::First`], by a command that knows its owner: as often as it takes.
+    /// With [`Want::First`], as a command that knows its owner and can be repeated.
     Cheap,
-    /// [`Want::Try`]: a place in the queue costs more than a lock that is free, or
-    /// there is none.
+    /// With [`Want::Try`], since a place in the queue costs more than taking a free lock, or
+    /// there are no places.
     Try,
-    /// One who waits asks for a place at once: it is the lock too.
+    /// A request that waits asks for a place at once, since the place is also the lock.
     Place,
 }
 
 /// How much is asked for.
 ///
-/// A store has to answer each of these, so there will be no more of them within a version that
-/// counts as compatible: match all. The same holds for [`Ending`] and [`Whose`].
+/// A store has to answer each of these, so no variant is added within a compatible version: match
+/// all of them. The same holds for [`Ending`] and [`Whose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The lock, in the cheapest way. After [`Opening::First`] by a command that
-    /// cannot tell a success of its own from somebody else's: never sent twice.
+    /// The lock, in the cheapest way. After [`Opening::First`], the command cannot tell a success
+    /// of its own from another owner's, so it is never sent twice.
     First,
     /// The lock, if it is free.
     Try,
-    /// The lock, or a place in its queue if it has one. Who cannot be told may be
-    /// passed over, and so listens first. With `beat`, others must be told that this
-    /// process is alive.
+    /// The lock, or a place in its queue if it has one. A waiter that cannot be notified may be
+    /// passed over, so the store subscribes first. With `beat`, other processes must be shown
+    /// that this process is alive.
     Queue {
-        /// Nobody has been told for a while.
+        /// They have not been shown this for a while.
         beat: bool,
     },
 }
 
-/// The answer to a question for the lock.
+/// The answer to a request for the lock.
 #[non_exhaustive]
 pub enum Take<S: Store> {
-    /// It has the lock.
+    /// The request has the lock.
     Granted(Granted<S>),
-    /// Somebody holds it, and nothing is left of the request.
+    /// Another owner holds the lock, and the request has left nothing at the store.
     Busy,
-    /// Its body has been done, which is remembered ([`Ending::Done`]). Nothing is left of
-    /// this attempt; the place of an earlier one is given back.
+    /// The body has been done, and that is remembered ([`Ending::Done`]). This attempt has left
+    /// nothing; the place of an earlier attempt is given back.
     Done,
-    /// It has a place in the queue, and is told.
+    /// The request has a place in the queue, and will be notified.
     Queued,
-    /// It has a place in the queue, and watches the one before.
+    /// The request has a place in the queue, and watches the place before its own.
     Behind(Behind<S>),
-    /// Nobody has it: several ask at a time.
+    /// Nobody has the lock, since several requests ask at the same time.
     Contended,
-    /// It had a place, and has none any more: the next attempt is for another.
-    /// With a record, something of the lost one may be there or come yet, and is
-    /// given back by that.
+    /// The request had a place and has lost it; the next attempt asks for a new one. With a
+    /// record, something of the lost place may still exist or appear later; it is given back by
+    /// that record.
     PlaceLost(Option<S::Record>),
 }
 
-/// The place before one's own.
+/// The place before a waiter's own.
 #[non_exhaustive]
 pub struct Behind<S: Store> {
-    /// What is looked at for it, in place of the lock's key: who waits for the
-    /// same stands under one name.
+    /// What is looked at for this waiter instead of the key of the lock. All waiters that wait
+    /// for the same place use the same name.
     pub name: Arc<str>,
-    /// What [`Store::wait`] waits for.
+    /// What [`Store::wait`] watches.
     pub watch: S::Watch,
 }
 
 impl<S: Store> Behind<S> {
-    /// Who waits for the same stands under one name.
+    /// All waiters that wait for the same place use the same name.
     pub fn new(name: impl Into<Arc<str>>, watch: S::Watch) -> Self {
         Self {
             name: name.into(),
@@ -518,19 +515,19 @@ impl<S: Store> Behind<S> {
     }
 }
 
-/// A lock that was had.
+/// A lock that was granted.
 #[non_exhaustive]
 pub struct Granted<S: Store> {
-    /// The first of the numbers that were drawn; 0 from a store without any.
+    /// The first of the token numbers that were drawn; 0 from a store without tokens.
     pub token: u64,
-    /// When the request was sent that the lease counts from.
+    /// When the request was sent from which the lease counts.
     pub sent_at: Instant,
-    /// What proves it.
+    /// What proves the grant.
     pub record: S::Record,
 }
 
 impl<S: Store> Granted<S> {
-    /// By a request that was sent then.
+    /// A grant by a request that was sent at `sent_at`.
     pub fn new(token: u64, sent_at: Instant, record: S::Record) -> Self {
         Self {
             token,
@@ -540,17 +537,17 @@ impl<S: Store> Granted<S> {
     }
 }
 
-/// One lease of those that are to be extended.
+/// One lease that is to be extended.
 #[non_exhaustive]
 pub struct Due<S: Store> {
-    /// As it was granted.
+    /// The request, as it was granted.
     pub request: Request,
-    /// What proves it, to be replaced by what proves it from now on.
+    /// What proves the grant. The store replaces it if the renewal changes it.
     pub record: S::Record,
 }
 
 impl<S: Store> Due<S> {
-    /// As the engine asks for it; for tests of a store.
+    /// A lease to extend, for tests of a store.
     pub fn new(request: Request, record: S::Record) -> Self {
         Self { request, record }
     }
@@ -561,16 +558,16 @@ impl<S: Store> Due<S> {
 pub enum Ending {
     /// The body has ended.
     Released,
-    /// The caller left on the way: there may be a lease, a place, both or none.
+    /// The caller left before it had an answer. It may have a lease, a place, both or neither.
     #[default]
     Left,
-    /// The body was to run once, and has been done: a mark stays in the lock's place for
-    /// so long, set in the same step, and everybody who waits is told of it
-    /// ([`Take::Done`]). Where its own mark is there already, a release before this one
-    /// has done it, and that is [`Freed::Released`]. It knows its owner.
+    /// The body was to run once, and has been done. A mark replaces the lock for this long, set
+    /// in the same step, and every waiter is told of it ([`Take::Done`]). A mark of the same
+    /// owner means that an earlier release has set it, and the answer is [`Freed::Released`]. The
+    /// mark names its owner.
     Done(Duration),
-    /// It was a vote for one who could not have a majority: nobody waits for its end,
-    /// and to tell of it would only be the cause of the next election.
+    /// It was a vote of an election that could not be won. Nobody waits for its end, and
+    /// notifying the waiters would only start the next election.
     Outvoted,
 }
 
@@ -578,27 +575,27 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Break {
-    /// The lock.
+    /// The key of the lock.
     pub key: Arc<str>,
-    /// Whose lease or place.
+    /// The holder or waiter.
     pub whose: Whose,
 }
 
-/// Whose lease or place is to be ended, as it was shown.
+/// The holder or waiter whose lease or place is to be ended, as it was shown.
 #[derive(Clone, Debug)]
 pub enum Whose {
-    /// The lease of one who has the lock.
+    /// The lease of a holder.
     Holder(HolderInfo),
-    /// The place of one who waits.
+    /// The place of a waiter.
     Waiter(WaiterInfo),
 }
 
 impl Break {
-    /// Who is to lose the lock, for a store that lets nobody out of its queue.
+    /// The holder that is to lose the lock, for a store that takes no waiter out of its queue.
     ///
     /// # Errors
     ///
-    /// A waiter is to be taken out.
+    /// The break is for a waiter.
     pub fn only_holder(&self, store: &str) -> Result<&HolderInfo, Failure> {
         match &self.whose {
             Whose::Holder(holder) => Ok(holder),
@@ -606,7 +603,8 @@ impl Break {
         }
     }
 
-    /// A store that cannot, by its name: `"etcd"`. `None`: "this store".
+    /// The failure of a store that cannot do this. `store` is its name, `"etcd"`; `None`: "this
+    /// store".
     pub fn refused<'a>(&self, store: impl Into<Option<&'a str>>) -> Failure {
         Failure::refused(match self.whose {
             Whose::Holder(_) => BackendError::cannot_break(store),
@@ -619,17 +617,17 @@ impl Break {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freed {
-    /// It was held, and is not any more.
+    /// It was held, and now it is not.
     Released,
-    /// There was nothing. If a release before this one was not answered, that one
-    /// has done it.
+    /// There was nothing to release. If an earlier release was not answered, that one has done
+    /// it.
     NotHeld,
-    /// There was nothing, and it may have gone without a release.
+    /// There was nothing to release, and it may have ended without a release.
     Lost,
 }
 
 impl Freed {
-    /// What the caller is told, if a release before it may have been run.
+    /// What the caller is told. `repeated`: an earlier release may have been run.
     pub(crate) fn released(self, repeated: bool) -> Released {
         match self {
             Self::Released => Released::Released,
@@ -639,28 +637,28 @@ impl Freed {
     }
 }
 
-/// An attempt that came to nothing.
+/// An attempt that failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Why.
+    /// Why it failed.
     pub cause: Cause,
     /// Whether another attempt may help.
     pub next: Next,
-    /// What may have come of it.
+    /// What it may have done all the same.
     pub applied: Applied,
 }
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The store, or the way there, said so.
+    /// An error of the store, or of the connection to it.
     Error(BackendError),
-    /// It could not be asked in the time that was left. What came of an attempt
-    /// before says more.
+    /// The store could not be reached in the time that was left. If an earlier attempt failed,
+    /// its cause says more.
     NotReached(BackendError),
-    /// No answer came. For how long tells the operation, not the attempt.
+    /// No answer came. The error is made for the operation, which knows for how long.
     Silence,
 }
 
@@ -668,28 +666,27 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next {
-    /// At once, a few times in a row: it was sent to the wrong place, and the right
-    /// one is known.
+    /// At once, a few times in a row: the command was sent to the wrong place, and the right one
+    /// is known.
     Now,
     /// After a pause.
     Pause,
-    /// Not: it would be refused again.
+    /// No: it would be refused again.
     #[default]
     Stop,
 }
 
-/// What may have come of an attempt.
+/// What an attempt that failed may have done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Applied {
-    /// Nothing, for certain.
+    /// Certainly nothing.
     No,
-    /// It was answered, and may have been run in part: the request may have the lock
-    /// or a place.
+    /// It was answered, and may have been run in part: the request may have the lock or a place.
     Answered,
-    /// The answer may come yet; the attempt has it.
+    /// The answer may still come; the attempt holds what is in flight.
     OnItsWay,
-    /// The answer will not come, and the command may be run yet.
+    /// The answer will not come, and the command may still be run.
     Unknown {
         /// When the command was sent.
         sent_at: Instant,
@@ -697,7 +694,7 @@ pub enum Applied {
 }
 
 impl Failure {
-    /// Why, whether another attempt may help, and what may have come of this one.
+    /// A failure with its cause, what to do next, and what the attempt may have done.
     pub fn new(cause: Cause, next: Next, applied: Applied) -> Self {
         Self {
             cause,
@@ -706,12 +703,12 @@ impl Failure {
         }
     }
 
-    /// No answer came, and it may be asked again.
+    /// No answer came; it may be asked again after a pause.
     pub fn silent(applied: Applied) -> Self {
         Self::new(Cause::Silence, Next::Pause, applied)
     }
 
-    /// The store will not do it, or not now, and has not.
+    /// The store refused and has done nothing; it may be asked again only if it is unavailable.
     pub fn refused(error: BackendError) -> Self {
         let next = if error.kind() == BackendErrorKind::Unavailable {
             Next::Pause
@@ -721,33 +718,33 @@ impl Failure {
         Self::new(Cause::Error(error), next, Applied::No)
     }
 
-    /// There was no time to ask.
+    /// There was no time left to send anything.
     pub fn not_sent() -> Self {
         Self::silent(Applied::No)
     }
 }
 
-/// What a caller that has left may have at the store, as the engine knows it.
+/// What a caller that has left may have at the store, as far as the engine knows.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct LeftBehind {
-    /// An attempt was under way, or may be yet.
+    /// An attempt was in flight, or may still be.
     pub in_flight: bool,
-    /// When the last was sent whose outcome is unknown.
+    /// When the last command was sent whose outcome is unknown.
     pub unknown: Option<Instant>,
-    /// It has the lock or a place.
+    /// The request has the lock or a place.
     pub there: bool,
-    /// As what it is given back.
+    /// How it is given back.
     pub ending: Ending,
 }
 
 impl LeftBehind {
-    /// Whether there is nothing to see to.
+    /// Whether there is nothing to clean up.
     pub fn is_nothing(&self) -> bool {
         !self.in_flight && self.unknown.is_none() && !self.there
     }
 
-    /// Nothing but what may come of a command that was sent then.
+    /// Only what may come of a command that was sent at `since`.
     pub(crate) fn unknown(since: Option<Instant>) -> Self {
         Self {
             unknown: since,
@@ -755,7 +752,7 @@ impl LeftBehind {
         }
     }
 
-    /// An attempt has failed.
+    /// Notes what a failed attempt may have left.
     pub(crate) fn note(&mut self, failure: &Failure) {
         self.in_flight = failure.applied == Applied::OnItsWay;
         match failure.applied {
@@ -766,28 +763,28 @@ impl LeftBehind {
     }
 }
 
-/// What the engine has to see to, besides what it knows itself of
+/// What the store knows of an abandoned request, in addition to what the engine knows itself
 /// ([`LeftBehind`]).
 #[non_exhaustive]
 pub struct Abandoned<S: Store> {
-    /// What is on its way, to be [followed](Store::follow).
+    /// What is in flight, to be [followed](Store::follow).
     pub flight: Option<S::Flight>,
-    /// By which it is given back.
+    /// The record by which the request is given back.
     pub record: Option<S::Record>,
 }
 
 impl<S: Store> Abandoned<S> {
-    /// What is on its way, and by which the rest is given back.
+    /// What is in flight, and the record by which the rest is given back.
     pub fn new(flight: Option<S::Flight>, record: Option<S::Record>) -> Self {
         Self { flight, record }
     }
 
-    /// Nothing is on its way: one release tells.
+    /// Nothing is in flight: one release is enough.
     pub fn at_rest(record: Option<S::Record>) -> Self {
         Self::new(None, record)
     }
 
-    /// What is on its way, if anything is.
+    /// What is in flight, if anything, without a record.
     pub fn in_flight(flight: Option<S::Flight>) -> Self {
         Self::new(flight, None)
     }
@@ -797,25 +794,25 @@ impl<S: Store> Abandoned<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Followed {
-    /// Nothing is left of it.
+    /// Nothing is left of the flight.
     Settled,
-    /// It was run: a release undoes it.
+    /// The command was run; a release undoes it.
     Run,
-    /// Nobody knows.
+    /// Its outcome is unknown.
     Unknown,
 }
 
-/// How long a command may still be run that was never answered.
+/// How long a command that was never answered may still take effect.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Late {
-    /// A release that was answered shows that it will not be.
+    /// Once a release has been answered, it cannot take effect any more.
     Never,
-    /// What it did has ended by then, if it was run in time. The store may have
-    /// stood still meanwhile; so the last word is its answer.
+    /// If it was run in time, its effect has ended by this deadline. Since the store may have
+    /// stood still meanwhile, an answer after the deadline decides.
     Until(Deadline),
-    /// It does nothing once this has ended, and what it did ends with it. A store
-    /// that says so sees to it that this does end, once nobody needs it.
+    /// It has no effect once this scope has ended, and what it did ends with the scope. A store
+    /// that returns this must make sure that the scope ends once nobody needs it.
     In(Scope),
 }
 
@@ -824,23 +821,23 @@ pub enum Late {
 pub struct Waited<S: Store> {
     /// The key, or the name.
     pub key: Arc<str>,
-    /// Who waits for it in this process.
+    /// The waiters for it in this process.
     pub waiters: Vec<Waiter>,
     /// What was remembered at the last look.
     pub seen: S::Seen,
-    /// Set by [`Store::recheck`]: nobody will get it, and why.
+    /// Set by [`Store::recheck`] if no waiter can get the lock: the reason.
     pub refused: Option<BackendError>,
 }
 
 impl<S: Store> Waited<S> {
-    /// All who wait for it have cause to ask.
+    /// Marks all its waiters as having cause to ask again.
     pub fn wake_all(&mut self) {
         for waiter in &mut self.waiters {
             waiter.wake = true;
         }
     }
 
-    /// The waiter of this owner has, if there is one.
+    /// Marks the waiter whose owner matches, if there is one.
     pub fn wake(&mut self, is: impl Fn(Owner) -> bool) {
         for waiter in self.waiters.iter_mut().filter(|waiter| is(waiter.owner)) {
             waiter.wake = true;
