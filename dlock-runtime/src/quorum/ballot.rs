@@ -1,5 +1,5 @@
-//! Counting votes: pure, so that every way in which an election may end can be
-//! tested without a server.
+//! Counting votes. All of this is pure, so that every way an election may end can be tested
+//! without a server.
 //!
 //! # Tokens
 //!
@@ -46,13 +46,13 @@ pub(super) enum Outcome {
     NoQuorum(BackendError),
 }
 
-/// The smallest number of nodes of which no two sets are apart.
+/// The smallest number of nodes such that any two sets of that size have one in common.
 pub(super) fn majority_of(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
 impl Ballot {
-    /// An election of so many nodes.
+    /// An election of `count` nodes.
     pub(super) fn new(mode: Mode, count: usize) -> Self {
         Self {
             mode,
@@ -70,12 +70,12 @@ impl Ballot {
         majority_of(self.votes.len())
     }
 
-    /// Nodes that have said yes.
+    /// Nodes that have voted yes.
     pub(super) fn voters(&self) -> VoterSet {
         self.nodes(|vote| matches!(vote, Vote::Yes { .. }))
     }
 
-    /// Those that would not, or could not.
+    /// Nodes that have refused, or could not answer.
     pub(super) fn failed(&self) -> VoterSet {
         self.nodes(|vote| matches!(vote, Vote::Failed(_)))
     }
@@ -88,9 +88,9 @@ impl Ballot {
             .collect()
     }
 
-    /// Whether it shows already what so many answers that are still to come make of it.
-    /// Who cannot win any more needs a majority of answers to know whether somebody
-    /// has the lock, or too few nodes answer.
+    /// Whether the outcome is certain, whatever the `open` answers still to come are. An election
+    /// that cannot be won any more also needs the answers of a majority, to know whether somebody
+    /// holds the lock or too few nodes answer.
     pub(super) fn is_decided(&self, open: usize) -> bool {
         let yes = self.voters().len();
         let answered = yes + self.refusals();
@@ -98,13 +98,13 @@ impl Ballot {
         yes >= self.majority() || (yes + open < self.majority() && !may_be_known)
     }
 
-    /// Whether a majority answers, and somebody is in the way of what has been answered.
+    /// Whether a majority has answered, but too few of them with yes.
     pub(super) fn is_contested(&self) -> bool {
         let (yes, no) = (self.voters().len(), self.refusals());
         yes < self.majority() && yes + no >= self.majority()
     }
 
-    /// How it stands, with no answer still to come.
+    /// The outcome, if no more answers come.
     pub(super) fn outcome(&self) -> Outcome {
         let voters = self.voters().len();
         if voters >= self.majority() {
@@ -125,12 +125,12 @@ impl Ballot {
         }
     }
 
-    /// How many nodes have said no.
+    /// The number of nodes that have voted no.
     fn refusals(&self) -> usize {
         self.nodes(|vote| matches!(vote, Vote::No(_))).len()
     }
 
-    /// How many nodes the strongest other holder has.
+    /// The number of nodes on which the strongest other holder has the lock.
     fn most_held(&self) -> usize {
         let holders = || {
             self.votes.iter().filter_map(|vote| match vote {
@@ -140,7 +140,8 @@ impl Ballot {
         };
         let is_same = |one: &Holder, other: &Holder| match (one.mode, other.mode) {
             (Mode::Write, Mode::Write) => one.owner == other.owner,
-            // To a writer all readers are one holder. A reader is not in their way.
+            // For a writer, all readers together are one holder. Readers do not exclude each
+            // other.
             (Mode::Read, Mode::Read) => self.mode == Mode::Write,
             _ => false,
         };
@@ -148,8 +149,8 @@ impl Ballot {
         holders().map(strength).max().unwrap_or(0)
     }
 
-    /// The last of the grant's token numbers, see above; of an election that
-    /// was won.
+    /// The last of the grant's token numbers (see the module's documentation). The election must
+    /// have been won.
     pub(super) fn last_token(&self) -> u64 {
         let mut drawn: Vec<u64> = self.drawn().map(|(_, last)| last).collect();
         drawn.sort_unstable_by(|one, other| other.cmp(one));
@@ -175,13 +176,13 @@ impl Ballot {
     }
 }
 
-/// The first of the numbers of which this is the last.
+/// The first of the numbers of a block whose last is `last`.
 pub(crate) fn first_token(last: u64) -> u64 {
     last.saturating_sub(TOKENS_PER_GRANT - 1)
 }
 
-/// Why an operation came to nothing: too few nodes have answered. It is for the
-/// operator to mend if those that refuse are too many by themselves.
+/// The error of an operation to which too few nodes have answered. It is a `Config` error if the
+/// nodes that refuse are enough to prevent a majority.
 pub(super) fn no_quorum<'e>(
     count: usize,
     answered: usize,
@@ -271,8 +272,8 @@ mod tests {
         assert!(matches!(lost.outcome(), Outcome::NoQuorum(_)));
     }
 
-    /// Where only as many are asked as are needed, the first no is the end of it, and
-    /// says nothing of the others.
+    /// If only as many nodes are asked as are needed, the first no decides against a win, but
+    /// says nothing about the others.
     #[test]
     fn a_holder_is_told_from_silence() {
         let writer = holder(Mode::Write);
@@ -339,8 +340,8 @@ mod tests {
         assert_eq!(error.kind(), BackendErrorKind::Config);
     }
 
-    /// Nodes with counters and votes, on which elections are held one after the
-    /// other with any majority of voters: tokens must rise.
+    /// Holds elections one after the other on nodes with counters, with any majority of voters
+    /// each time: tokens must rise.
     #[test]
     fn tokens_rise_whoever_votes() {
         for count in [3, 5, 7] {
@@ -361,7 +362,7 @@ mod tests {
                 let last = election.last_token();
                 assert!(first_token(last) > highest, "{counters:?}, {highest}");
                 highest = last;
-                // As many as needed are raised, and no more.
+                // No more nodes are raised than needed.
                 let mut reached = election.reached(last).len();
                 assert!(voters < count || reached >= majority_of(count));
                 for &node in &nodes[..voters] {

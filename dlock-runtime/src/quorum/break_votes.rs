@@ -1,4 +1,4 @@
-//! Breaking a lock that a majority of the voters has given.
+//! Breaking a lock that a majority of the voters has granted.
 
 use std::sync::Arc;
 
@@ -11,17 +11,19 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Break, Failure, Freed};
 
 impl<V: Voter> Quorum<V> {
-    /// Takes the votes away from a holder, on all voters that answer: a majority at least.
+    /// Takes the votes of a holder away, on all voters that answer: at least a majority.
     ///
-    /// A renewal that has seen a majority asks those who have no vote for it again, and may do
-    /// so just now. If all have answered, that is a minority: nobody lacks the vote whom the
-    /// renewal has seen with it. Else there are those who did not answer besides. Then the
-    /// others are asked again, after as long as such a renewal may take, until none of them
-    /// had the vote: no renewal sees a majority from then on.
+    /// A renewal that has seen a majority asks the voters without the vote for it again, and may
+    /// be doing so now. If all voters have answered this break, those can only be a minority:
+    /// every voter that the renewal has seen with the vote has lost it. If some have not
+    /// answered, these add to that minority. The other voters are then asked again, after as long
+    /// as such a renewal may take, until none of them had the vote: from then on, no renewal sees
+    /// a majority.
     ///
-    /// It was held if a majority is seen to have had the vote. One that is silent may have
-    /// had it or not: it is not counted, or a vote left from a lost election would count as a
-    /// lock. Once that is seen, the break is done, though there be no time to ask again.
+    /// The lock was held if a majority is seen to have had the vote. A silent voter does not
+    /// count, since it may or may not have had it; otherwise a vote left from a lost election
+    /// would count as a lock. Once a majority was seen, the break has succeeded, even if there is
+    /// no time to ask again.
     pub(super) async fn break_votes(
         &self,
         broken: &Break,
@@ -40,7 +42,7 @@ impl<V: Voter> Quorum<V> {
                 Err(_) if voted.len() >= self.majority() => return Ok(Freed::Released),
                 Err(failure) => {
                     return Err(Failure {
-                        // Those that were reached have done it.
+                        // The voters that were reached have done it.
                         applied: Applied::Answered,
                         ..failure
                     });
@@ -57,7 +59,7 @@ impl<V: Voter> Quorum<V> {
                     false => Freed::NotHeld,
                 });
             }
-            // Some of the time is left to ask in.
+            // Some of the time is kept for asking again.
             let left = self.time.remaining(deadline).mul_f64(0.9);
             let again = self.time.after(self.patience.min(left));
             self.time.sleep(again).await;

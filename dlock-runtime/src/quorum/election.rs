@@ -1,9 +1,9 @@
 //! One election.
 //!
-//! Every voter is asked at the same time for its vote, which is the lock on that
-//! voter. With the votes of a majority of all voters the lock is had. Without, they
-//! are given back at once; and what has not been answered is left to the engines of
-//! those voters.
+//! Every voter is asked at the same time for its vote, which is the lock on that voter. With the
+//! votes of a majority of all voters, the lock is granted. Without a majority, the votes are
+//! given back at once; questions that have not been answered are left to the engines of those
+//! voters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,31 +22,30 @@ use crate::deadline::Deadline;
 use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
 use crate::sync::Mutex;
 
-/// How long one who has won waits for voters to whom there was no connection yet:
-/// on the first lock of a runtime, and when a voter comes back.
+/// How long a won election still waits for voters to which no connection was open: at the first
+/// lock of a runtime, and when a voter comes back.
 const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
 
 /// What an acquisition remembers from election to election.
 #[derive(Default)]
 pub struct Attempt<A> {
-    /// Who has asked, one for each election, the last one first. What an earlier
-    /// election has left at a voter is given back by itself, and is nobody who holds
-    /// the lock.
+    /// The owners of the elections so far, the latest first. A vote that an earlier election has
+    /// left at a voter is being given back, so it does not count as a holder of the lock.
     owners: VecDeque<Owner>,
-    /// What the election that is under way may leave: one for each voter, or none.
+    /// What the present election may leave at each voter. Empty if there is none.
     parts: Vec<Part<A>>,
-    /// As what it is given back, once that has begun.
+    /// How the election is given back, once that has begun.
     ending: Option<Ending>,
-    /// From the time it waits.
+    /// Set once the request waits.
     pub(super) subscription: Option<Subscription>,
 }
 
-/// So many owners are remembered. Older ones have been given back.
+/// This many owners are remembered. Older elections have been given back.
 const REMEMBERED: usize = 16;
 
 impl<A> Attempt<A> {
-    /// The request as the voters are to know it in the next election. The first is
-    /// for the request's own owner, which no other election has.
+    /// The request as the voters see it in the next election. The first election uses the
+    /// request's own owner, which no other election has.
     fn next(&mut self, request: &Request) -> Result<Request, BackendError> {
         let election = match self.owners.is_empty() {
             true => request.clone(),
@@ -57,8 +56,8 @@ impl<A> Attempt<A> {
         Ok(election)
     }
 
-    /// As what the election is given back. Nobody waits for one that could not be
-    /// won: to tell of its votes would only be the cause of the next.
+    /// How the election is given back. Nobody waits for the end of an election that could not be
+    /// won: notifying the waiters of its votes would only start the next election.
     fn ending(&mut self) -> Ending {
         *self.ending.get_or_insert_with(|| {
             let voted = |part: &&Part<A>| !part.left.is_nothing();
@@ -81,13 +80,13 @@ impl<V: Voter> Quorum<V> {
     ) -> Result<Take<Self>, Failure> {
         let sent_at = self.time.now();
         let candidate = attempt.next(request).map_err(Failure::refused)?;
-        // What is told from here on is cause to ask again.
+        // A release that is reported from now on is a cause to ask again.
         let since = match want {
             Want::First | Want::Try => None,
             Want::Queue { .. } => Some(self.subscription(request, attempt).count()),
         };
         let patience = self.patience_for(request.ttl);
-        // The last one has time to ask, too.
+        // The last attempt of a call gets time to ask, too.
         let end = deadline
             .max(self.time.after(patience / 4))
             .min(self.time.after(patience));
@@ -131,7 +130,7 @@ impl<V: Voter> Quorum<V> {
         Ok(take)
     }
 
-    /// Asks who is to be asked, until no answer can change the outcome.
+    /// Asks the chosen voters, until no further answer can change the outcome.
     async fn hold(
         &self,
         candidate: &Request,
@@ -155,7 +154,7 @@ impl<V: Voter> Quorum<V> {
                     vote => vote,
                 },
             );
-            // The caller may leave before the others answer.
+            // Noted now, since the caller may leave before the others answer.
             if ballot.is_contested() {
                 candidate.was_held_when(sent_at);
             }
@@ -176,15 +175,15 @@ impl<V: Voter> Quorum<V> {
             count(&mut ballot, answer);
         }
         if !matches!(ballot.outcome(), Outcome::Held) {
-            // The others are about to answer, and with all of them no counter
-            // need be raised; or it shows who is in the way.
+            // The others are about to answer. If all of them vote yes, no counter has to be
+            // raised; if the vote is split, they show whether a holder is in the way.
             tokio::task::yield_now().await;
             while let Some(answer) = questions.next_ready() {
                 count(&mut ballot, answer);
             }
         }
         if let Outcome::Won = ballot.outcome() {
-            // A lease on few voters is lost with few.
+            // A lease with few votes is lost when few voters fail.
             questions.limit = Some(self.time.after(FOR_CONNECTIONS).min(deadline));
             while !questions.silent.is_subset(&connected)
                 && let Some(answer) = questions.next().await
@@ -198,7 +197,7 @@ impl<V: Voter> Quorum<V> {
         ballot
     }
 
-    /// Raises the token counters of these voters to `last`, until `enough` have been.
+    /// Raises the token counters of these voters to `last`, until `enough` of them are raised.
     pub(super) async fn raise(
         &self,
         voters: VoterSet,
@@ -220,7 +219,7 @@ impl<V: Voter> Quorum<V> {
         (raised, failed)
     }
 
-    /// The lock is had; from here on the votes are the lease's.
+    /// The lock is granted; from here on the votes belong to the lease.
     fn grant(
         &self,
         candidate: &Request,
@@ -250,8 +249,10 @@ impl<V: Voter> Quorum<V> {
         })
     }
 
-    /// Gives the votes back that were had, here and now, and without waking
-    /// anybody: who saw them has seen no majority. The rest follows by itself.
+    /// Gives back the votes that were granted, before it returns, and without waking waiters:
+    /// requests that met these votes met no majority, and do not wait for their end. The other
+    /// voters are left to their engines.
+    /// engines.
     async fn give_back(
         &self,
         candidate: &Request,
@@ -273,7 +274,7 @@ impl<V: Voter> Quorum<V> {
         self.leave(candidate, attempt);
     }
 
-    /// Leaves what may be left of an election to the engines of the voters.
+    /// Leaves the rest of an election to the engines of the voters.
     pub(super) fn leave(&self, request: &Request, attempt: &mut Attempt<V::Attempt>) {
         let owner = attempt.owners.front().copied();
         let candidate = request.granted_to(owner.unwrap_or(request.owner));

@@ -1,4 +1,4 @@
-//! Keeping a lock and giving it back, on a majority of the voters.
+//! Renewing and releasing a lock on a majority of the voters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,35 +13,34 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Due, Failure, Freed};
 use crate::sync::Mutex;
 
-/// How long a renewal waits for the slower voters once a majority has answered,
-/// to see whether they have lost the lease. Only a release waits for it.
+/// How long a renewal waits for the slower voters once a majority has answered, to see whether
+/// they have lost the lease. Only a release waits for it.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
-/// How long it waits for voters that did not have the lease, and may be given it.
+/// How long a renewal waits for voters that did not have the vote, and may be given it.
 const FOR_NEW_VOTERS: Duration = Duration::from_millis(200);
 
 /// What proves a lease.
 pub struct Votes<A> {
-    /// As whom the voters know the holder.
+    /// The owner under which the voters know the holder.
     pub(super) owner: Owner,
-    /// The last of its token numbers.
+    /// The last of the token numbers of the lease.
     pub(super) last_token: u64,
     pub(super) state: Mutex<State<A>>,
 }
 
 pub(super) struct State<A> {
-    /// Who has the vote, with a counter at `last_token` or above. Only these
-    /// count.
+    /// The voters that have the vote and a counter at `last_token` or above. Only these count.
     pub(super) sure: VoterSet,
-    /// All who may have it.
+    /// All voters that may have the vote.
     pub(super) may_have: VoterSet,
-    /// Where the vote is still on its way.
+    /// The voters to which the request for the vote is still in flight.
     pub(super) in_flight: Vec<(usize, Part<A>)>,
 }
 
 /// One lease of a batch, while the voters answer for it.
 struct Renewal<V: Voter> {
-    /// As the voters know it.
+    /// The request, with the owner that the voters know.
     request: Request,
     votes: Arc<Votes<V::Attempt>>,
     extended: VoterSet,
@@ -65,7 +64,8 @@ impl<V: Voter> Quorum<V> {
         });
         let mut renewals: Vec<Renewal<V>> = renewals.collect();
         let requests: Vec<_> = renewals.iter().map(|one| one.request.clone()).collect();
-        // One that is cut short is tried again, and those with it are not lost.
+        // A renewal that is cut short is tried again, and the other leases of the batch are not
+        // lost.
         let shortest = requests.iter().map(|request| request.ttl).min();
         let patience = self.patience_for(shortest.unwrap_or_default());
         let limit = deadline.min(self.time.after(patience));
@@ -82,7 +82,7 @@ impl<V: Voter> Quorum<V> {
             }
             let open = &questions.silent;
             if renewals.iter().all(|one| self.is_decided(one, open)) {
-                // Those that had no vote may be asked for it, once they have answered.
+                // Voters without the vote may be asked for it again once they have answered.
                 let had = |one: &Renewal<V>| open.is_subset(&one.votes.state.lock().sure);
                 questions.within(match renewals.iter().all(had) {
                     true => FOR_THE_OTHERS,
@@ -96,22 +96,22 @@ impl<V: Voter> Quorum<V> {
         join_all(mended.map(|one| self.mend(one, sent_at, limit))).await
     }
 
-    /// Whether `open` more answers cannot change what it comes to.
+    /// Whether further answers, of the voters in `open`, cannot change the result.
     fn is_decided(&self, renewal: &Renewal<V>, open: &VoterSet) -> bool {
         let has_majority = renewal.extended.len() >= self.majority();
         has_majority || self.is_lost_without(&renewal.gone) || open.is_empty()
     }
 
-    /// Whether all voters but these are no majority.
+    /// Whether the voters without these are too few for a majority.
     fn is_lost_without(&self, gone: &VoterSet) -> bool {
         self.members.len() - gone.len() < self.majority()
     }
 
-    /// Makes sure of a lease where that can be done. A voter that has the vote but
-    /// may be behind with its token counter is raised. One that has not, since it
-    /// was away or has lost its data, is asked for it again while a majority has
-    /// it: so a lease outlives voters that go one after the other. It must not be
-    /// asked without: somebody else may have had the lock in between.
+    /// Strengthens a lease where possible. A voter that has the vote, but perhaps a token counter
+    /// that is behind, is raised. A voter without the vote (it was away or has lost its data) is
+    /// asked for it again as long as a majority has it: so a lease survives voters that fail one
+    /// after the other. Without a majority it must not be asked: another owner may have had the
+    /// lock in between.
     async fn mend(
         &self,
         renewal: Renewal<V>,
@@ -128,8 +128,8 @@ impl<V: Voter> Quorum<V> {
         let (last, all) = (votes.last_token, self.members.len());
         let behind = {
             let mut state = votes.state.lock();
-            // What these vote from now on counts when their counters were raised. And
-            // whoever gives the lease back meanwhile must ask them too.
+            // A vote that these voters give from now on counts only once their counters are
+            // raised. And a release in the meantime must ask them too.
             state.sure = &state.sure - &gone;
             state.may_have.extend(&gone);
             &extended - &state.sure
@@ -159,7 +159,7 @@ impl<V: Voter> Quorum<V> {
             async move {
                 let (member, request) = (asking.member, asking.request);
                 let vote = member.vote(request, &mut asking.part, deadline).await;
-                // If it is ours, what was under way when the lock was granted has
+                // With this vote, the command that was in flight when the lock was granted has
                 // arrived.
                 matches!(vote, Vote::Yes { .. }).then_some(voter)
             }
@@ -172,15 +172,16 @@ impl<V: Voter> Quorum<V> {
         })
     }
 
-    /// What is left of a lease that is lost goes back, and nobody waits for that: its
-    /// body may go on for long.
+    /// Gives back what is left of a lost lease, without waiting for it: the body may continue for
+    /// a long time.
     fn let_go(&self, vote: &Request, votes: &Votes<V::Attempt>) {
         for voter in self.may_have(vote, votes) {
             self.members[voter].engine.give_back(vote);
         }
     }
 
-    /// All who may have the vote. Where it is on its way, it is seen to.
+    /// All voters that may have the vote. Requests for it that are in flight are left to their
+    /// engines.
     fn may_have(&self, vote: &Request, votes: &Votes<V::Attempt>) -> VoterSet {
         let (voters, in_flight) = {
             let mut state = votes.state.lock();
@@ -194,8 +195,8 @@ impl<V: Voter> Quorum<V> {
         voters
     }
 
-    /// Asks all who may have the vote, until so few are left that others can have
-    /// a majority. To those the engines of the voters see.
+    /// Asks all voters that may have the vote, until so few of them remain that another owner can
+    /// have a majority. The engines of the remaining voters see to those.
     pub(super) async fn free(
         &self,
         request: &Request,
@@ -220,7 +221,7 @@ impl<V: Voter> Quorum<V> {
                 None => {
                     self.doubt(&(&voters - &freed));
                     return Err(Failure {
-                        // Those that were reached have done it.
+                        // The voters that were reached have released it.
                         applied: Applied::Answered,
                         ..self.too_few(freed.len(), &failed)
                     });
@@ -240,7 +241,7 @@ impl<V: Voter> Quorum<V> {
         for voter in silent {
             self.members[voter].engine.give_back(&vote);
         }
-        // Without these, the others are no majority: so it had ended.
+        // The voters that still had the vote are no majority: the lease had ended.
         Ok(if voters.len() - not_held < self.majority() {
             Freed::NotHeld
         } else {
@@ -249,8 +250,8 @@ impl<V: Voter> Quorum<V> {
     }
 }
 
-/// A vote that a lease is given later. What has not been answered when this is
-/// dropped, whoever gives the lease back sees to.
+/// The request for a vote that a lease is given later. If it is dropped before the answer, the
+/// request goes to `in_flight`, and the release of the lease sees to it.
 struct Asking<'a, V: Voter> {
     member: &'a Member<V>,
     request: &'a Request,

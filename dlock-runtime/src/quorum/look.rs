@@ -12,14 +12,14 @@ use crate::backend::{BackendError, BackendErrorKind, HolderInfo, LockInfo};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Next};
 
-/// How long the slower voters are waited for once a majority has answered.
+/// How long the slower voters are awaited once a majority has answered.
 pub(super) const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// How long they are waited for at the start.
 pub(super) const AT_THE_START: Duration = Duration::from_millis(500);
 
 impl<V: Voter> Quorum<V> {
-    /// A majority must answer, and none may refuse.
+    /// Checks the voters at the start: a majority must answer, and none may refuse.
     pub(super) async fn see_to_voters(&self, deadline: Deadline) -> Result<(), Failure> {
         if self.members.len().is_multiple_of(2) {
             tracing::warn!(
@@ -29,7 +29,7 @@ impl<V: Voter> Quorum<V> {
                 self.members.len()
             );
         }
-        // What each has to say comes before all are given up.
+        // Ends early enough to report what each voter has said before the deadline of all.
         let limit = self.time.remaining(deadline).mul_f64(0.9);
         let ask = async |member: &'_ Arc<Member<V>>| {
             member.engine.check(limit).await?;
@@ -41,7 +41,7 @@ impl<V: Voter> Quorum<V> {
         let answers = self
             .ask_most(self.all(), deadline, AT_THE_START, ask, may_be_missing)
             .await
-            // Each was asked for as long as there was time.
+            // No retry: each voter was asked for as long as there was time.
             .map_err(|failure| Failure {
                 next: Next::Stop,
                 ..failure
@@ -50,7 +50,7 @@ impl<V: Voter> Quorum<V> {
         for (voter, identity) in answers {
             missing.remove(&voter);
             let other = identity.and_then(|identity| identities.insert(identity, voter));
-            // A server that is reached by two names has two votes.
+            // A server that is reached by two names would have two votes.
             if let Some(other) = other {
                 let place = |voter: usize| self.members[voter].voter().place();
                 let (one, other) = (place(voter.min(other)), place(voter.max(other)));
@@ -73,8 +73,7 @@ impl<V: Voter> Quorum<V> {
         Ok(())
     }
 
-    /// The locks that somebody has a majority of, or may have, as far as the
-    /// voters are known.
+    /// The locks of which somebody has, or may have, a majority, as far as the voters are known.
     pub(super) async fn agreed<'q, F>(
         &'q self,
         deadline: Deadline,
@@ -85,9 +84,10 @@ impl<V: Voter> Quorum<V> {
     {
         let answers = self.ask_chosen(deadline, ask).await?;
         let unknown = self.members.len() - answers.len();
-        // By key and owner: their number of votes, and the longest of what the voters say.
+        // By key and owner: the mode, the number of votes, and the longest expiry that the voters
+        // report.
         let mut holders = BTreeMap::new();
-        // Who waits listens at every voter; the one with the most has lost none.
+        // Waiters listen at every voter, so the largest number is the right one.
         let mut waiters: HashMap<String, Option<usize>> = HashMap::new();
         for lock in answers.into_iter().flatten() {
             let most = waiters.entry(lock.key.clone()).or_default();
@@ -116,7 +116,7 @@ impl<V: Voter> Quorum<V> {
         Ok(locks)
     }
 
-    /// What those who are to be asked have answered, a majority at least.
+    /// The answers of the chosen voters, at least a majority.
     pub(super) async fn ask_chosen<'q, T, F>(
         &'q self,
         deadline: Deadline,
@@ -134,8 +134,9 @@ impl<V: Voter> Quorum<V> {
         Ok(answers.map(|(_, answer)| answer).collect())
     }
 
-    /// What at least a majority of all has answered, and who else does so soon after it.
-    /// Who has failed may be missing, or fails all.
+    /// The answers of at least a majority of all voters, and those that come within `soon` after
+    /// it. `may_be_missing` decides about a voter that fails: it may be missing, or its error
+    /// fails the whole operation.
     pub(super) async fn ask_most<'q, T, F>(
         &'q self,
         voters: VoterSet,

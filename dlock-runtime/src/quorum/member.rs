@@ -1,9 +1,9 @@
 //! One voter: an engine of its own, and whether it answers.
 //!
-//! A voter that is known not to answer is not asked, as long as a majority is
-//! left: so it costs no time, and no vote is on its way to it that somebody
-//! would have to give back. Whether it answers shows to a task of its own, which
-//! is told of it whenever something was decided without the voter.
+//! A voter that is known not to answer is not asked, as long as the others are a majority. So it
+//! costs no time, and no vote is in flight to it that would have to be given back. A task for
+//! each voter finds out whether it answers; whenever something was decided without the voter, the
+//! task is notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +20,13 @@ use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure, LeftBehind};
 use crate::sync::{Mutex, found};
 
-/// How soon a voter that works answers, on a busy machine too.
+/// How soon a healthy voter answers, even on a busy machine.
 const SOON: Duration = Duration::from_millis(300);
 
-/// A voter that was decided without is looked at this often at most.
+/// After each doubt, a voter is checked at most this often.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Who cannot be listened to is tried again this often at least.
+/// The longest pause before another attempt to listen to a voter.
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Member<V: Voter> {
@@ -35,14 +35,14 @@ pub(super) struct Member<V: Voter> {
     /// How long one answer may take.
     patience: Duration,
     answers: AtomicBool,
-    /// Told when it does not answer.
+    /// Notified when the voter falls silent.
     silent: Notify,
     doubts: mpsc::Sender<Option<V::Connection>>,
-    /// The last refusal that was told.
+    /// The last refusal that was logged.
     complaint: Mutex<String>,
 }
 
-/// What one voter was asked.
+/// One voter's part in an election.
 #[derive(Default)]
 pub(super) struct Part<A> {
     pub(super) attempt: A,
@@ -50,7 +50,7 @@ pub(super) struct Part<A> {
 }
 
 impl<V: Voter> Member<V> {
-    /// Its tasks end with its engine.
+    /// Opens the engine of a voter. The member's tasks end with that engine.
     pub(super) fn open(
         number: usize,
         config: V::Config,
@@ -67,7 +67,7 @@ impl<V: Voter> Member<V> {
             voter: number,
             subscriptions: Arc::clone(subscriptions),
         });
-        // One doubt is as good as many.
+        // One pending doubt is enough.
         let (doubts, inbox) = mpsc::channel(1);
         let member = Arc::new(Self {
             number,
@@ -89,8 +89,8 @@ impl<V: Voter> Member<V> {
         &self.engine.store
     }
 
-    /// Asks for its vote. What may come of it is noted as it happens: the caller
-    /// may leave at any moment.
+    /// Asks for its vote. What the question may leave is noted in `part` as it happens, since the
+    /// caller may leave at any moment.
     pub(super) async fn vote(
         &self,
         request: &Request,
@@ -113,8 +113,8 @@ impl<V: Voter> Member<V> {
         }
     }
 
-    /// The lock is had, by other votes. What of this one is on its way still, for
-    /// whoever gives the lock back.
+    /// Called when the lock is granted by other votes. Returns the part if its request is still
+    /// in flight; the release of the lock sees to it.
     pub(super) fn in_flight(
         &self,
         request: &Request,
@@ -123,12 +123,12 @@ impl<V: Voter> Member<V> {
         if let Some(sent_at) = part.left.unknown {
             self.engine.note_unknown(request, None, sent_at);
         }
-        // Or else it was not sent.
+        // Otherwise it was not sent.
         let was_sent = part.left.in_flight && V::asked_over(&part.attempt).is_some();
         was_sent.then_some(part)
     }
 
-    /// What was asked then has failed.
+    /// The error of a question that was asked at `asked` and failed.
     pub(super) fn error(&self, failure: Failure, asked: Instant) -> BackendError {
         match failure.cause {
             Cause::Error(error) | Cause::NotReached(error) => error,
@@ -139,18 +139,18 @@ impl<V: Voter> Member<V> {
         }
     }
 
-    /// Whether it answered when it was last looked at.
+    /// Whether the voter answered at the last check.
     pub(super) fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Resolves when it does not answer.
+    /// Resolves when the voter does not answer.
     pub(super) async fn is_silent(&self) {
         found(&self.silent, || (!self.answers()).then_some(())).await;
     }
 
-    /// Something was decided without this voter, which was asked over this
-    /// connection, or could not be.
+    /// Something was decided without this voter, which was asked over this connection, or could
+    /// not be asked.
     pub(super) fn doubt(&self, connection: Option<V::Connection>) {
         let _ = self.doubts.try_send(connection);
     }
@@ -160,7 +160,7 @@ impl<V: Voter> Member<V> {
         self.silent.notify_waiters();
     }
 
-    /// It refuses, for a reason that somebody must see to. Said once.
+    /// Logs, once, that the voter refuses for a reason that an operator must see to.
     pub(super) fn complain(&self, error: &BackendError) {
         if error.kind() == BackendErrorKind::Unavailable {
             return;
@@ -173,7 +173,7 @@ impl<V: Voter> Member<V> {
         }
     }
 
-    /// Looks at it whenever it is in doubt.
+    /// Checks the voter whenever it is in doubt.
     async fn attend(self: Arc<Self>, mut doubts: mpsc::Receiver<Option<V::Connection>>) {
         let time = &self.engine.time;
         while let Some(connection) = doubts.recv().await {
@@ -192,14 +192,14 @@ impl<V: Voter> Member<V> {
                 tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
             }
             let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-            // Long enough for a connection to be found dead, and replaced.
+            // Long enough to find a connection dead and replace it.
             while !self.answers_within(timeout).await {
                 backoff.wait(time).await;
             }
             self.answers.store(true, Ordering::Relaxed);
             tracing::info!(target: "dlock::store", "{place} answers again");
         }
-        // The voter is well. If the connection is not, it is of no use.
+        // The voter answers. If this connection is dead, the ping gives it up.
         if let Some(connection) = connection {
             let limit = time.after(self.patience);
             let _ = self.voter().ping(Some(&connection), limit).await;

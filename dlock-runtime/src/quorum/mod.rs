@@ -1,19 +1,18 @@
-//! A store made of several: a lock counts when more than half of the voters have
-//! it. Redlock is this over servers, `quorum=masters` over slots of a cluster.
+//! A store made of several: a lock counts when more than half of the voters have granted it.
+//! Redlock is a quorum of servers; `quorum=masters` is a quorum of slots of a cluster.
 //!
-//! - A lock is had with the votes of a majority of all configured voters, who are
-//!   asked at the same time (`election`); it is renewed and released in the same
-//!   way (`lease`). A vote is the lock on one voter.
-//! - Each voter is a running engine of its own, and what a vote may have left is
-//!   given back by that engine's cleanup: one that is silent holds up no other. Here
-//!   are neither waiters, nor give-backs, nor the timing of renewals.
-//! - Each election has an owner of its own, so that what is still in flight of one
-//!   cannot touch the next.
-//! - There is no queue: no voter alone could hand a lock on. Who waits listens for
-//!   the release at every voter, and then asks again (`subscriptions`, `look`).
-//! - Fencing tokens come from the voters' counters; `ballot` says how, and why
-//!   they rise.
-//! - A voter that does not answer is left out until it does (`member`).
+//! - A lock is held with the votes of a majority of all configured voters. An election asks them
+//!   at the same time (`election`); the lock is renewed and released in the same way (`lease`). A
+//!   vote is the lock on one voter.
+//! - Each voter is a running engine of its own, whose cleanup gives back what a vote may have
+//!   left. So a silent voter delays no other. This module has neither waiters, nor cleanups, nor
+//!   the timing of renewals.
+//! - Each election has an owner of its own, so that commands of one election that are still in
+//!   flight cannot touch the next.
+//! - There is no queue, since no voter alone could hand a lock on. A waiter listens for the
+//!   release at every voter, and then asks again (`subscriptions`, `look`).
+//! - Fencing tokens come from the voters' counters; `ballot` explains how, and why they rise.
+//! - A voter that does not answer is left out until it answers again (`member`).
 
 mod ballot;
 mod break_votes;
@@ -42,26 +41,26 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::Failure;
 
-/// A majority of fewer could not outlive the loss of one.
+/// A majority of fewer voters could not survive the loss of one.
 #[cfg(feature = "redis")]
 pub(crate) const FEWEST_VOTERS: usize = 3;
 
-/// Each lock asks all of them.
+/// Each lock asks all voters, so their number is limited.
 #[cfg(feature = "redis")]
 pub(crate) const MOST_VOTERS: usize = 64;
 
-/// Who votes.
+/// The voters of a quorum.
 #[derive(Clone, Debug)]
 pub struct Voters<C> {
-    /// Each of them.
+    /// The settings of each voter.
     pub voters: Vec<C>,
-    /// What it is called.
+    /// The name of the store.
     pub name: &'static str,
-    /// What makes the tokens strict.
+    /// What makes the tokens strict, for messages.
     pub strict_with: &'static str,
-    /// What to do in place of it for permits, which it has not, and why.
+    /// What to use instead for permits, which a quorum does not have, and why, for messages.
     pub permits_with: &'static str,
-    /// The same of what `once` asks.
+    /// What to use instead for `once`, and why, for messages.
     pub once_with: &'static str,
 }
 
@@ -85,7 +84,7 @@ impl<V: Voter> Quorum<V> {
         (0..self.members.len()).collect()
     }
 
-    /// Those to ask: who answers, or all if they are too few.
+    /// The voters to ask: those that answer, or all if these are no majority.
     fn chosen(&self) -> VoterSet {
         let answer = self.members.iter().filter(|member| member.answers());
         let answer: VoterSet = answer.map(|member| member.number).collect();
@@ -96,25 +95,26 @@ impl<V: Voter> Quorum<V> {
         }
     }
 
-    /// Something was decided without these.
+    /// Something was decided without these voters, so their members check whether they answer.
     fn doubt(&self, voters: &VoterSet) {
         for &voter in voters {
             self.members[voter].doubt(None);
         }
     }
 
-    /// So few have answered; the others have failed, or were silent.
+    /// Only `answered` voters have answered; the others have failed or were silent.
     fn too_few(&self, answered: usize, failed: &[BackendError]) -> Failure {
         Failure::refused(no_quorum(self.members.len(), answered, failed))
     }
 
-    /// How long a voter may take to answer for a lease of this ttl: most of the
-    /// ttl must be left when a majority has.
+    /// How long a voter may take to answer for a lease of this ttl: most of the ttl must be left
+    /// when a majority has answered.
     fn patience_for(&self, ttl: Duration) -> Duration {
         self.patience.min(ttl / 4)
     }
 
-    /// Asks these voters at the same time. Without a limit, each question has its own.
+    /// Asks these voters at the same time. Without `limit`, each question must have a limit of
+    /// its own.
     fn ask<'q, F: Future>(
         &'q self,
         voters: VoterSet,
@@ -134,18 +134,18 @@ impl<V: Voter> Quorum<V> {
     }
 }
 
-/// What several voters are asked at the same time.
+/// Questions that several voters are asked at the same time.
 struct Questions<'q, F> {
     asked: FuturesUnordered<F>,
-    /// Who has not answered yet.
+    /// The voters that have not answered yet.
     silent: VoterSet,
-    /// Until when they are waited for.
+    /// Until when answers are awaited.
     limit: Option<Deadline>,
     time: &'q Time,
 }
 
 impl<T, F: Future<Output = (usize, T)>> Questions<'_, F> {
-    /// The next answer, and whose it is. `None`: all have answered, or the time is up.
+    /// The next answer and its voter. `None`: all have answered, or the time is up.
     async fn next(&mut self) -> Option<(usize, T)> {
         let next = self.asked.next();
         let (voter, answer) = match self.limit {
@@ -156,19 +156,19 @@ impl<T, F: Future<Output = (usize, T)>> Questions<'_, F> {
         Some((voter, answer))
     }
 
-    /// One that is there.
+    /// An answer that has already arrived, if there is one.
     fn next_ready(&mut self) -> Option<(usize, T)> {
         let (voter, answer) = self.asked.next().now_or_never()??;
         self.silent.remove(&voter);
         Some((voter, answer))
     }
 
-    /// The others are not waited for: who they are.
+    /// Stops waiting and returns the voters that have not answered.
     fn end(self) -> VoterSet {
         self.silent
     }
 
-    /// The others are waited for only so much longer.
+    /// Limits the wait for the other answers to `wait` from now.
     fn within(&mut self, wait: Duration) {
         let soon = self.time.after(wait);
         self.limit = Some(self.limit.map_or(soon, |limit| limit.min(soon)));

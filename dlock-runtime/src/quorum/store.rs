@@ -1,4 +1,4 @@
-//! The primitives of a quorum.
+//! The [`Store`] primitives of a quorum.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use crate::store::{
     Store, Take, Waited, Want, Whose,
 };
 
-/// A release reaches the voters one after the other: how long a waiter that was
-/// woken by the first waits for the others.
+/// How long a waiter that was woken by the first voter waits for more of them: a release reaches
+/// the voters one after the other.
 const RELEASE_SPREADS: Duration = Duration::from_millis(20);
 
 impl<V: Voter> Store for Quorum<V> {
     type Config = Voters<V::Config>;
     type Record = Arc<Votes<V::Attempt>>;
     type Attempt = Attempt<V::Attempt>;
-    /// What is in flight, the voters' engines follow.
+    /// The voters' engines follow what is in flight.
     type Flight = Infallible;
-    /// What a voter tells behind so many messages.
+    /// The wait is for a message after this number of messages.
     type Watch = u64;
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
     const BEAT: Option<Duration> = None;
 
-    /// A renewal that reaches a minority extends votes of a lease that is about to end.
+    /// A renewal that reaches only a minority extends votes of a lease that is about to end.
     const EXPIRES: bool = false;
 
     async fn complete(
@@ -73,7 +73,8 @@ impl<V: Voter> Store for Quorum<V> {
         self.see_to_voters(deadline).await
     }
 
-    /// One that does not answer is not waited for until there is no time for the others.
+    /// Has a limit of its own: a voter that does not answer must not use up the time of the
+    /// others.
     async fn examine(&self, _: Deadline) -> Vec<Finding> {
         let limit = self.time.after(self.patience);
         let looks = self
@@ -83,7 +84,7 @@ impl<V: Voter> Store for Quorum<V> {
         join_all(looks).await.concat()
     }
 
-    /// Waits for the voters that answer.
+    /// Waits only for the voters that answer.
     async fn settle(&self) {
         let settled = self.members.iter().map(async |member| {
             tokio::select! {
@@ -112,11 +113,11 @@ impl<V: Voter> Store for Quorum<V> {
                 .unwrap_or(TokenTier::None),
             strict_with: config.strict_with,
             read_write: of_voters().all(|one| one.read_write),
-            // Each voter would let in as many as there are: others than its neighbours do.
+            // Each voter would grant all permits, and to other requests than its neighbours do.
             permits: false,
             permits_with: config.permits_with,
             once_with: config.once_with,
-            // A majority must answer well within it.
+            // A majority must answer well within the ttl.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new(config.name)
         }
@@ -131,13 +132,13 @@ impl<V: Voter> Store for Quorum<V> {
         }))
     }
 
-    /// As one of them knows it.
+    /// As the first voter knows it.
     fn located(&self) -> Option<Servers> {
         self.members.first()?.voter().located()
     }
 
-    /// Those of the voter whose are worth least. One that was never there counts
-    /// against all.
+    /// The tier of the voter whose tokens are worth least. A voter that never answered makes the
+    /// tier of all unknown.
     fn tokens(&self) -> Option<TokenTier> {
         let tiers = self.members.iter().map(|member| member.voter().tokens());
         tiers.min().flatten()
@@ -155,7 +156,7 @@ impl<V: Voter> Store for Quorum<V> {
         attempt: &mut Attempt<V::Attempt>,
     ) -> Result<Take<Self>, Failure> {
         if matches!(want, Want::Queue { .. }) && attempt.subscription.is_none() {
-            // What is released before somebody listens is not heard.
+            // A release before the subscription is active would be missed.
             let limit = self.time.after(self.patience_for(request.ttl));
             let subscription = self.subscription(request, attempt);
             let listened = subscription.listened(self.majority());
@@ -164,8 +165,8 @@ impl<V: Voter> Store for Quorum<V> {
         self.elect(request, want, deadline, attempt).await
     }
 
-    /// A renewal that has failed is tried again by whoever renews: the leases beside
-    /// it are not to wait for it.
+    /// The lease keeper repeats a renewal that has failed. The other leases of the batch must not
+    /// wait for it.
     fn renews_within(&self, _: Duration, shortest: Duration) -> Duration {
         self.patience_for(shortest)
     }
@@ -224,7 +225,7 @@ impl<V: Voter> Store for Quorum<V> {
         no_quorum(self.members.len(), 0, std::iter::empty())
     }
 
-    /// Nothing is left to this engine.
+    /// The voters' engines clean up; nothing is left to this one.
     fn abandon(
         &self,
         request: &Request,
@@ -235,7 +236,7 @@ impl<V: Voter> Store for Quorum<V> {
         Abandoned::at_rest(None)
     }
 
-    /// The voters' engines know.
+    /// The voters' engines track late commands.
     fn late(&self, _: &Request, _: Option<&Arc<Votes<V::Attempt>>>, _: Instant) -> Late {
         Late::Never
     }
@@ -253,7 +254,7 @@ impl<V: Voter> Store for Quorum<V> {
         Ok(())
     }
 
-    /// Wakes who could have the votes of a majority.
+    /// Wakes the waiters that could get the votes of a majority.
     async fn recheck(
         &self,
         waited: &mut [Waited<Self>],
@@ -280,7 +281,7 @@ impl<V: Voter> Store for Quorum<V> {
         Ok(())
     }
 
-    /// At each voter, which may all have it under one name.
+    /// The names at all voters; several voters may use the same name.
     fn stored_as(&self, key: &str) -> Vec<String> {
         let mut all: Vec<_> = self
             .members
@@ -334,7 +335,7 @@ impl<V: Voter> Quorum<V> {
     }
 }
 
-/// The tasks of the voters end with it.
+/// The tasks of the voters end with the quorum.
 impl<V: Voter> Drop for Quorum<V> {
     fn drop(&mut self) {
         self.members.iter().for_each(|member| member.engine.halt());

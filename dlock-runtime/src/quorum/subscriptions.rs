@@ -1,8 +1,8 @@
-//! What the voters say of the locks that are waited for.
+//! What the voters report about the locks that are waited for.
 //!
-//! A voter that is given its vote back says so on the lock's own channel, to
-//! which a process listens while somebody in it waits. So there is no queue, no
-//! key and nothing to clean up: a process that dies hears no more.
+//! A voter whose vote is given back publishes this on the lock's own channel, to which a process
+//! listens while a task in it waits. So there is no queue, no key and nothing to clean up: a
+//! process that dies no longer listens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::tables::HashMap;
 /// The keys that are listened to.
 pub(super) struct Subscriptions {
     keys: Mutex<HashMap<Arc<str>, Listened>>,
-    /// By voter: told when the keys have changed, or it is not listened to any more.
+    /// By voter: notified when the keys have changed, or the voter is not listened to any more.
     pub(super) changed: Vec<Notify>,
 }
 
-/// What was heard of a key.
+/// What was heard about a key.
 #[derive(Default)]
 struct Listened {
     subscribers: usize,
-    /// The voters who are listened to.
+    /// The voters that are listened to for this key.
     listening: VoterSet,
-    /// So many messages.
+    /// The number of messages so far.
     count: u64,
-    /// By voter: which was its last.
+    /// By voter: the number of its last message.
     last: BTreeMap<usize, u64>,
-    /// Told of each, and of each voter who is listened to. Those who wait are woken in
-    /// the order in which they came; on a `watch` of tokio's, in one that is drawn.
+    /// Notified at each message, and when a further voter is listened to. `Notify` wakes the
+    /// waiters in the order in which they came; tokio's `watch` would wake them in random order.
     notified: Arc<Notify>,
 }
 
-/// One who wants to hear of a key, until this is dropped.
+/// A waiter's interest in a key, until it is dropped.
 pub(super) struct Subscription {
     subscriptions: Arc<Subscriptions>,
     key: Arc<str>,
@@ -73,7 +73,7 @@ impl Subscriptions {
         self.keys.lock().keys().cloned().collect()
     }
 
-    /// A voter is listened to, for these keys.
+    /// Notes that a voter is listened to for these keys.
     pub(super) fn listens(&self, voter: usize, keys: &BTreeSet<Arc<str>>) {
         let mut wanted = self.keys.lock();
         for (_, listened) in wanted.iter_mut().filter(|(key, _)| keys.contains(*key)) {
@@ -84,19 +84,19 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// So many messages were heard by now.
+    /// The number of messages so far.
     pub(super) fn count(&self) -> u64 {
         let keys = self.subscriptions.keys.lock();
         keys.get(&self.key).map_or(0, |listened| listened.count)
     }
 
-    /// Waits until so many voters are listened to.
+    /// Waits until this many voters are listened to.
     pub(super) async fn listened(&self, voters: usize) {
         self.until(|listened| listened.listening.len() >= voters)
             .await;
     }
 
-    /// Waits until so many voters have been given a vote back, behind so many messages.
+    /// Waits until this many voters have reported a release after message `since`.
     pub(super) async fn freed(&self, since: u64, voters: usize) {
         let freed =
             |listened: &Listened| listened.last.values().filter(|&&last| last > since).count();
@@ -123,7 +123,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Hears what one voter says.
+/// Receives what one voter reports.
 pub(super) struct VoterListener {
     pub(super) voter: usize,
     pub(super) subscriptions: Arc<Subscriptions>,
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// It was a cause to ask, and whoever asked behind it has had the answer.
+    /// An earlier message was a cause to ask, and the question that followed it has its answer.
     #[tokio::test]
     async fn what_was_heard_before_is_no_news() {
         let subscriptions = Subscriptions::of(3);

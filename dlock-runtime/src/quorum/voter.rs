@@ -1,4 +1,4 @@
-//! What a store must be able to do to be one of several.
+//! What a store must provide to be one voter of a quorum.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,22 +10,22 @@ use crate::backend::{BackendError, Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store};
 
-/// A store that can be one of several. Of [`Store`] it needs neither `take` nor
-/// what is for waiting; its `renew` and `release` are for a vote, and so is its
-/// way to follow one that was on its way when the caller left.
+/// A store that can be one voter of a quorum. Of [`Store`] it needs neither `take` nor the
+/// methods for waiting. Its `renew` and `release` act on a vote, and its `follow` on a request
+/// for a vote that was in flight when the caller left.
 ///
-/// A release tells those who listen, but not with
-/// [`Ending::Outvoted`](crate::store::Ending::Outvoted). Who is told asks all
-/// voters: none of them may hand the lock on. `inspect` and `list` count the
-/// processes that listen as those that wait.
+/// A release notifies the listeners, except with
+/// [`Ending::Outvoted`](crate::store::Ending::Outvoted). A waiter that is notified asks all
+/// voters, since none of them may hand the lock on. `inspect` and `list` count the processes that
+/// listen as waiters.
 pub trait Voter: Store<Record = ()> {
-    /// A connection that something was sent over.
+    /// A connection over which a question was sent.
     type Connection: Send + 'static;
 
-    /// What is listened to.
+    /// The state of the subscription.
     type Listening: Default + Send + 'static;
 
-    /// Who votes, where only the servers know it.
+    /// The voters, if only the servers know them.
     fn electorate(
         voters: Vec<Self::Config>,
         request_timeout: Duration,
@@ -34,14 +34,13 @@ pub trait Voter: Store<Record = ()> {
         async { Ok(voters) }
     }
 
-    /// What it is called in messages.
+    /// The name of the voter in messages.
     fn place(&self) -> String;
 
-    /// What tells it apart from all others, if it says.
+    /// What distinguishes this server from all others, if it reports that.
     fn identity(&self, deadline: Deadline) -> impl Future<Output = Option<String>> + Send;
 
-    /// Whether a question goes out at once, from the runtime that this is called
-    /// on.
+    /// Whether a connection is open, so that a question of the calling runtime is sent at once.
     fn is_connected(&self) -> bool;
 
     /// Asks for the vote: the lock on this voter, and behind it a block of token
@@ -61,20 +60,20 @@ pub trait Voter: Store<Record = ()> {
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Numbers up to this one were given: should the counter be lost, it begins
-    /// above.
+    /// Notes that token numbers up to `last` have been granted. If the counter is lost, it must
+    /// begin above.
     fn given(&self, last: u64);
 
-    /// Who holds these locks, each in its place.
+    /// The holders of these locks, in the order of `keys`.
     fn values(
         &self,
         keys: &[Arc<str>],
         deadline: Deadline,
     ) -> impl Future<Output = Result<Vec<Option<Holder>>, Failure>> + Send;
 
-    /// Listens to these keys, and to no others. From then on
-    /// [`Events::freed`](crate::store::Events::freed) tells of votes for them that
-    /// were given back, and `missed` that it is not listened to any more.
+    /// Listens to these keys, and to no others. From then on,
+    /// [`Events::freed`](crate::store::Events::freed) reports votes for them that were given
+    /// back, and `missed` reports that this voter is not listened to any more.
     fn listen(
         &self,
         keys: &BTreeSet<Arc<str>>,
@@ -82,12 +81,12 @@ pub trait Voter: Store<Record = ()> {
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// What the question went over that this attempt waits for. `None`: it was not
-    /// sent, or is answered.
+    /// The connection of the question whose answer this attempt awaits. `None`: it was not sent,
+    /// or has been answered.
     fn asked_over(attempt: &Self::Attempt) -> Option<Self::Connection>;
 
-    /// Sees whether it answers: over this connection, which is given up if not, or
-    /// over the manager's own, which is made if there is none.
+    /// Checks whether the voter answers: over this connection, which is closed if it does not, or
+    /// over the manager's own, which is opened if necessary.
     fn ping(
         &self,
         connection: Option<&Self::Connection>,
@@ -95,25 +94,25 @@ pub trait Voter: Store<Record = ()> {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// What a voter said to a request for its vote.
+/// The answer of a voter to a request for its vote.
 #[derive(Clone, Debug)]
 pub enum Vote {
-    /// Yes, and the last of the token numbers it has drawn.
+    /// Yes. `last` is the last of the token numbers it has drawn.
     Yes { last: u64 },
-    /// No: this is what holds the lock there, if it has not gone since.
+    /// No. The holder of the lock at this voter, if it is still there.
     No(Option<Holder>),
-    /// It would not, or has not answered in time.
+    /// The voter refused, or did not answer in time.
     Failed(BackendError),
 }
 
-/// The writer who holds a lock, or the reader who was let in last.
+/// The writer that holds a lock, or the reader that got it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Whether it writes.
+    /// How it holds the lock.
     pub mode: Mode,
-    /// Who it is.
+    /// Its owner.
     pub owner: Owner,
 }
 
-/// Some of the voters, by their number.
+/// A set of voters, by their numbers.
 pub(crate) type VoterSet = BTreeSet<usize>;
