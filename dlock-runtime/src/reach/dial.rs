@@ -1,4 +1,4 @@
-//! Who refuses connections.
+//! Finds the hosts that refuse connections.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// A refusal comes within a round trip. A call does not wait longer to be told.
+/// A refusal comes within a round trip. A call waits no longer for the reason of its error.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Whoever wants to know whether a host is there waits for longer.
+/// A person who checks whether a host can be reached waits longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The hosts that refuse connections at each of their addresses, in their order,
-/// and what one of them said.
+/// The hosts that refuse connections at all of their addresses, in the given order, and the error
+/// of one of them.
 pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error)> {
     let asked = hosts.iter().map(async |host| {
         let refused = timeout(LOOK, refuses(host)).await;
@@ -26,7 +26,7 @@ pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error
     Some((hosts, causes.pop()?))
 }
 
-/// How long each of the hosts takes to take a connection, or why it does not.
+/// How long each host takes to accept a connection, or why it does not.
 pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)> {
     let asked = hosts.iter().map(async |host| {
         let begun = Instant::now();
@@ -37,7 +37,7 @@ pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)
     join_all(asked).await
 }
 
-/// What a host says over a connection.
+/// A connection to a host.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -53,7 +53,7 @@ pub(super) async fn connect(host: &str) -> io::Result<Box<dyn Stream>> {
 
 async fn refuses(host: &str) -> Option<io::Error> {
     if host.starts_with('/') {
-        // Nobody listens, or nobody has listened there yet.
+        // Nothing listens on the socket, or nothing has created it yet.
         let is_refusal = |error: &io::Error| {
             matches!(
                 error.kind(),

@@ -1,6 +1,5 @@
-//! What it is that answers where a store should be. Each server shows itself by
-//! its first bytes, if it is asked in words that it knows or that it refuses in
-//! its own way.
+//! Identifies what answers where a store should be. Each server shows what it is by its first
+//! bytes, if it is asked in a protocol that it knows or that it refuses in its own way.
 
 use std::future::ready;
 use std::time::Duration;
@@ -13,18 +12,18 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::dial::connect;
 use crate::backend::{Protocol, Servers};
 
-/// A server that speaks first has done so by then.
+/// A server that sends first has done so by then.
 const GREETING: Duration = Duration::from_millis(150);
-/// Others have answered by then.
+/// Another server has answered by then.
 const ANSWER: Duration = Duration::from_millis(400);
-/// What follows the first bytes comes close behind.
+/// After the first bytes, the rest comes within this time.
 const REST: Duration = Duration::from_millis(50);
 
-/// For all hosts together: where one is wrong, the first is as a rule.
+/// For all hosts together. If one of them is wrong, the first one usually is.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A protocol, whose it is, and the scheme of its URLs: plain, and where encryption is
-/// a matter of that, encrypted.
+/// A protocol, the server that speaks it, and the schemes of its URLs: the plain one, and the
+/// encrypted one if the scheme decides about encryption.
 type Scheme = (Protocol, &'static str, &'static str, Option<&'static str>);
 
 const SCHEMES: [Scheme; 6] = [
@@ -41,17 +40,16 @@ const SCHEMES: [Scheme; 6] = [
     (Protocol::Memcached, "memcached", "memcached", None),
 ];
 
-/// What was found at a host.
+/// What answers at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Store(Protocol),
-    /// Something that wants encrypted connections.
+    /// A server that requires encrypted connections.
     Tls,
     Http,
 }
 
-/// What is wrong with the servers, and what to do, if they are not what they
-/// should be.
+/// What is wrong with the servers and what to do about it. `None` if nothing wrong was found.
 pub(super) async fn mismatch(servers: &Servers) -> Option<String> {
     let looking = async {
         for host in &servers.hosts {
@@ -99,8 +97,8 @@ fn describe(host: &str, found: Found, wanted: &Servers) -> Option<String> {
 }
 
 async fn look_at(host: &str) -> Option<Found> {
-    // By itself first: MySQL counts connections that say something else, and in
-    // the end locks their host out.
+    // First without asking anything: MySQL counts connections that send something else, and
+    // blocks their host after too many.
     let greeting = ask(host, b"", GREETING).await?;
     if !greeting.is_empty() {
         return greeted(&greeting);
@@ -111,19 +109,19 @@ async fn look_at(host: &str) -> Option<Found> {
     found.next().await
 }
 
-/// What is said to a server that is silent at first, and what its answer shows.
+/// What is sent to a server that does not send first, and what its answer shows.
 type Question = (&'static [u8], fn(&[u8]) -> Option<Found>);
 
 const QUESTIONS: [Question; 4] = [
     (b"GET /version HTTP/1.0\r\n\r\n", answered),
     (CLIENT_HELLO, |answer| is_tls(answer).then_some(Found::Tls)),
-    // SSLRequest: it is answered by one letter.
+    // SSLRequest: it is answered with one letter.
     // https://www.postgresql.org/docs/current/protocol-message-formats.html
     (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", |answer| {
         let is_letter = matches!(answer, b"S" | b"N");
         is_letter.then_some(Found::Store(Protocol::Postgres))
     }),
-    // One of the commands of four letters, as a rule the only one allowed.
+    // One of the four-letter commands, and usually the only one allowed.
     (b"srvr", |answer| {
         let words = [
             "Zookeeper version",
@@ -135,8 +133,8 @@ const QUESTIONS: [Question; 4] = [
     }),
 ];
 
-/// The first message of TLS 1.2, as far as a server needs it to answer with a
-/// handshake or an alert (RFC 5246, 7.4.1.2).
+/// The first message of TLS 1.2, complete enough for a server to answer with a handshake or an
+/// alert (RFC 5246, 7.4.1.2).
 const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x00\x4d\
     \x01\x00\x00\x49\
     \x03\x03\
@@ -148,13 +146,13 @@ const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x00\x4d\
     \x00\x0a\x00\x06\x00\x04\x00\x1d\x00\x17\
     \x00\x0d\x00\x0a\x00\x08\x04\x03\x08\x04\x04\x01\x02\x01";
 
-/// A server that spoke first.
+/// Identifies a server that sends first.
 fn greeted(greeting: &[u8]) -> Option<Found> {
     match greeting {
-        // The first packet, and in it version 10 of the protocol, or an error.
+        // The first packet, with version 10 of the protocol or an error.
         // https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html
         [_, _, 0, 0, 10 | 0xff, ..] => Some(Found::Store(Protocol::MySql)),
-        // The settings of HTTP/2.
+        // The SETTINGS frame of HTTP/2.
         [0, _, _, 4, 0, ..] => Some(Found::Http),
         // Redis in protected mode says so and closes.
         [b'-', b'D', b'E', b'N', ..] => Some(Found::Store(Protocol::Redis)),
@@ -162,7 +160,7 @@ fn greeted(greeting: &[u8]) -> Option<Found> {
     }
 }
 
-/// What was asked in HTTP.
+/// Identifies a server by its answer to an HTTP request.
 fn answered(answer: &[u8]) -> Option<Found> {
     match answer {
         [b'H', b'T', b'T', b'P', b'/', ..] => Some(if contains(answer, "etcdserver") {
@@ -172,9 +170,9 @@ fn answered(answer: &[u8]) -> Option<Found> {
         } else {
             Found::Http
         }),
-        // It says what is wrong with `GET`, or wants a password first.
+        // Redis reports what is wrong with `GET`, or asks for a password first.
         [b'-', b'A'..=b'Z', ..] => Some(Found::Store(Protocol::Redis)),
-        // It knows `get` only.
+        // memcached knows only the lower-case `get`.
         [b'E', b'R', b'R', b'O', b'R', b'\r' | b'\n', ..] => {
             Some(Found::Store(Protocol::Memcached))
         }
@@ -182,7 +180,7 @@ fn answered(answer: &[u8]) -> Option<Found> {
     }
 }
 
-/// A record of TLS: a handshake, or an alert that refuses one.
+/// Whether the answer is a TLS record: a handshake, or an alert that refuses one.
 fn is_tls(answer: &[u8]) -> bool {
     matches!(answer, [0x15 | 0x16, 3, ..])
 }
@@ -192,8 +190,8 @@ fn contains(text: &[u8], words: &str) -> bool {
         .any(|part| part == words.as_bytes())
 }
 
-/// Says something over a connection of its own, and gives what comes back: as
-/// much of it as shows what it is. `None` if there is no connection.
+/// Sends `words` over a new connection and returns the first part of the answer, as much as is
+/// needed to identify the server. `None` if the host cannot be reached.
 async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
     let mut stream = timeout(ANSWER, connect(host)).await.ok()?.ok()?;
     let mut answer = Vec::new();

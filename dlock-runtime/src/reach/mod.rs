@@ -1,18 +1,17 @@
-//! Why a store cannot be reached: whether its servers refuse connections, and
-//! what is there if it is not the store.
+//! Finds out why a store cannot be reached: whether its servers refuse connections, and what
+//! answers there if it is not the store.
 //!
-//! The clients of the stores do not say it alike. Some keep a refusal to
-//! themselves and try again until the time is over, and none knows the other
-//! servers' words. So it is asked here, over connections of its own, for all
-//! stores: when connecting takes long or has failed, and when a call has no word
-//! of the store. Nothing is asked while the store answers.
+//! The clients of the stores report this differently. Some do not report a refusal and try again
+//! until the time is over, and none recognizes the protocol of another server. So this module
+//! asks, over connections of its own, for all stores: when connecting takes long or has failed,
+//! and when a call gets no answer. While the store answers, it asks nothing.
 
 #[cfg(feature = "servers")]
 mod dial;
 #[cfg(feature = "servers")]
 mod identify;
 
-/// Without a store that is reached over a network there is nobody to ask.
+/// Without a store that is reached over a network there are no servers to ask.
 #[cfg(not(feature = "servers"))]
 mod nobody {
     pub(super) async fn refusals(_: &[String]) -> Option<(Vec<String>, std::io::Error)> {
@@ -45,23 +44,23 @@ use self::{dial::each, dial::refusals, identify::mismatch};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Level, Protocol, Servers};
 use crate::error::ErrorCause;
 
-/// A store that is there has answered by then, as a rule.
+/// A store that runs has usually answered by then.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Many calls that fail together are told of one look.
+/// Calls that fail within this time share the result of one look.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Looks whether the servers of one store can be reached. A copy is the same.
+/// Checks whether the servers of one store can be reached. Clones share the results.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach(Option<Arc<Inner>>);
 
 struct Inner {
     backend: Arc<dyn Backend>,
-    /// The manager's own, which has timers and I/O.
+    /// The manager's own runtime, which has timers and I/O.
     runtime: Handle,
-    /// One look at a time.
+    /// Held during a look, so that there is only one at a time.
     looking: Mutex<()>,
-    /// When the last look has ended, and what it has found.
+    /// When the last look ended, and what it found.
     last: watch::Sender<Option<(Instant, Option<Refused>)>>,
 }
 
@@ -69,16 +68,16 @@ struct Inner {
 #[derive(Clone)]
 pub(crate) struct Refused {
     by: Vec<String>,
-    /// Whether there is none that does not.
+    /// Whether all servers of the store refuse.
     all: bool,
     cause: ErrorCause,
-    /// Who does.
+    /// The name of the store's servers, for messages.
     name: String,
 }
 
 impl Reach {
-    /// For a store whose own work is done on this runtime. One that does not say
-    /// where its servers are is not looked for.
+    /// For a store whose background work runs on this runtime. Does nothing for a store that does
+    /// not say where its servers are.
     pub(crate) fn new(backend: &Arc<dyn Backend>, runtime: &Handle) -> Self {
         // The runtime of a local store is its user's, and need not have I/O.
         let elsewhere = !backend.capabilities().local && backend.servers().is_some();
@@ -92,9 +91,9 @@ impl Reach {
         }))
     }
 
-    /// Connects by `start`, to be polled on the manager's runtime. Refused
-    /// connections end it at once: in a service that runs, they may be a restart
-    /// that is to be outlived, and at its start they are a mistake.
+    /// Runs `start`; must be polled on the manager's runtime. Refused connections end it at once:
+    /// in a running service, they may be a restart of the store that will soon be over, but when
+    /// a service starts, they are a mistake.
     pub(crate) async fn while_starting(
         &self,
         start: impl Future<Output = Result<(), BackendError>>,
@@ -152,20 +151,20 @@ impl Reach {
         told.collect()
     }
 
-    /// Looks, and does not wait for what is found. Works outside of a runtime.
+    /// Starts a look without waiting for its result. Works outside of a runtime.
     pub(crate) fn look(&self) {
         if let Some(inner) = &self.0
             && inner.found_within(FRESH).is_none()
             && inner.looking.try_lock().is_ok()
         {
             let looking = Arc::clone(inner);
-            // Ends by itself, within two looks.
+            // Not joined: the task ends after at most two looks.
             drop(inner.runtime.spawn(async move { looking.look().await }));
         }
     }
 
-    /// The same error, or the refusal behind it that the last look has found, if
-    /// that is no longer ago than this.
+    /// The same error, or the refusal that the last look found to be its reason, if that look
+    /// ended at most `past` ago.
     pub(crate) fn explained_within(&self, past: Duration, error: BackendError) -> BackendError {
         let found = self.0.as_ref().and_then(|inner| inner.found_within(past));
         match found.flatten() {
@@ -174,8 +173,8 @@ impl Reach {
         }
     }
 
-    /// The same error, or the refusal behind it if it does not say so itself.
-    /// Looks, which takes no more than a moment.
+    /// The same error, or the refusal that is its reason, if the error does not mention it
+    /// itself. Looks, which takes only a moment.
     pub(crate) async fn explained(&self, error: BackendError) -> BackendError {
         if error.kind() != BackendErrorKind::Unavailable || says_refused(&error) {
             return error;
@@ -196,8 +195,8 @@ impl Reach {
 }
 
 impl Refused {
-    /// What is told in place of an error, or together with it: where others of
-    /// the servers are there, they may have their own part in it.
+    /// The error to report: the refusal instead of `error` if all servers refuse, and both
+    /// otherwise, since the servers that accept connections may be part of the reason.
     fn behind(&self, error: BackendError) -> BackendError {
         if self.all {
             return self.error();
@@ -212,7 +211,7 @@ impl Refused {
             .caused_by(self.cause.clone())
     }
 
-    /// No server is there.
+    /// The error for servers that all refuse connections.
     fn error(&self) -> BackendError {
         let Self {
             name, by, cause, ..
@@ -234,7 +233,7 @@ fn says_refused(error: &BackendError) -> bool {
         if io.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             return true;
         }
-        // A store may have put it behind an error of its own, which tells it.
+        // The cause of a `BackendError` whose message already contains it is not in `source`.
         cause = match error.downcast_ref::<BackendError>() {
             Some(error) => error.cause(),
             None => error.source(),
@@ -250,7 +249,7 @@ impl Inner {
             return found;
         }
         let refused = self.refused().await;
-        // Its end counts: those who have waited for it share it.
+        // The end of the look counts, so that the calls that waited for it share its result.
         self.last
             .send_replace(Some((Instant::now(), refused.clone())));
         refused
@@ -274,14 +273,14 @@ impl Inner {
         })
     }
 
-    /// The error of a start that failed, and before it what answers in place of
-    /// the store.
+    /// Adds to the error of a failed start what answers instead of the store, if that is found
+    /// out.
     async fn identified(&self, error: BackendError) -> BackendError {
         let Some(servers) = self.backend.servers() else {
             return error;
         };
-        // What a database answers with, it has understood: it agrees on encryption by
-        // itself.
+        // If a database answered with an error, it understood the client: encryption is
+        // negotiated within its protocol.
         let is_told = error.kind() == BackendErrorKind::Unsupported
             || error.kind() == BackendErrorKind::Config
                 && matches!(servers.protocol, Protocol::Postgres | Protocol::MySql);
