@@ -1,4 +1,4 @@
-//! What a test can make go wrong in the `memory:` store.
+//! Faults that a test can inject into the `memory:` store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::shared::Shared;
 
-/// Makes a [`Memory`](super::Memory) store fail, for tests of code that uses
+/// Injects faults into a [`Memory`](super::Memory) store, for tests of code that uses
 /// locks. Works on all clones of the store, from any thread.
 ///
 /// ```
@@ -38,14 +38,14 @@ impl Faults {
         !owners.is_empty()
     }
 
-    /// Makes every operation fail, those that wait included, until it is set
-    /// to `false`. What is held stays held until its ttl has passed.
+    /// Makes every operation fail, including those that wait, until it is set to `false`. Leases
+    /// that are held stay held until their ttl has passed.
     pub fn set_unavailable(&self, unavailable: bool) {
         let injected = &self.shared.injected;
         injected.send_modify(|injected| injected.unavailable = unavailable);
     }
 
-    /// Makes every operation take effect this much later.
+    /// Delays every operation by this much before it takes effect.
     pub fn set_delay(&self, delay: Option<Duration>) {
         let injected = &self.shared.injected;
         injected.send_modify(|injected| injected.delay = delay);

@@ -1,9 +1,8 @@
-//! The embedded store: locks of this process, with the semantics that every
-//! other store is measured by.
+//! The embedded store: locks of this process, with the semantics by which every other store is
+//! measured.
 //!
-//! It keeps tokio's clock, so a test with paused time drives its ttls, and it
-//! lets a test [inject faults](Faults): take a lease away, be unavailable,
-//! answer late.
+//! It uses tokio's clock, so a test with paused time controls its ttls. A test can also [inject
+//! faults](Faults): take a lease away, make the store unavailable, delay its answers.
 
 mod faults;
 mod shared;
@@ -50,7 +49,7 @@ use crate::backend::{
 #[derive(Debug, Default)]
 pub struct Memory {
     shared: Arc<Shared>,
-    /// Each clone of a store that serves a manager hears of all.
+    /// Every clone that serves a manager receives all losses.
     losses: Arc<Losses>,
 }
 
@@ -94,7 +93,7 @@ impl Backend for Memory {
 
     async fn start(&self) -> Result<(), BackendError> {
         self.shared.pass().await?;
-        // Not before: with no manager, nobody would take out what is told here.
+        // Not earlier: without a manager, nobody would collect the losses.
         self.shared.tells(&self.losses);
         Ok(())
     }
@@ -114,18 +113,19 @@ impl Backend for Memory {
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         self.shared.pass().await?;
-        // Dropped from here on, the place or the grant is given back.
+        // If this future is dropped from here on, the place or the grant is given back.
         let mut place = Place {
             shared: &self.shared,
             request,
             given_up: true,
         };
-        // Until the store has been asked again: to it, who cannot be told has gone.
+        // Kept until the store has been asked again: a waiter whose receiver is closed counts as
+        // gone.
         let mut told: Option<oneshot::Receiver<Turn>> = None;
         loop {
             let attempt = {
                 let mut store = self.shared.store();
-                // It is told while the store is locked, and may not have heard it.
+                // Messages are sent while the store is locked, so one may have arrived unnoticed.
                 let turn = told.as_mut().and_then(|told| told.try_recv().ok());
                 if turn == Some(Turn::TakenOut) {
                     return Err(BackendError::taken_out());
@@ -144,9 +144,8 @@ impl Backend for Memory {
                 Answer::Done => return Err(BackendError::done()),
             };
             request.note_held();
-            // Granted or not, the store is asked again: a grant may have
-            // expired before this task got to run, and the holder's lease may
-            // have been renewed.
+            // In any case the store is asked again: a grant may have expired before this task got
+            // to run, and the holder's lease may have been renewed.
             tokio::select! {
                 biased;
                 turn = told.insert(queued.told) => {
@@ -228,7 +227,7 @@ fn was_there(was_there: bool) -> Released {
     }
 }
 
-/// A place in the queue, or a grant that nobody has taken yet.
+/// A place in the queue, or a grant that has not been returned to the caller yet.
 struct Place<'a> {
     shared: &'a Shared,
     request: &'a Request,

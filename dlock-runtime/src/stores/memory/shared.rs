@@ -1,4 +1,4 @@
-//! What the clones of a store share.
+//! The state that the clones of a store share.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) injected: watch::Sender<Injected>,
 }
 
-/// What a test has made go wrong.
+/// The faults that a test has injected.
 #[derive(Debug, Default)]
 pub(super) struct Injected {
     pub(super) unavailable: bool,
@@ -30,7 +30,7 @@ impl Shared {
         self.store.lock()
     }
 
-    /// From now on this clone hears of losses.
+    /// From now on, this clone receives losses.
     pub(super) fn tells(&self, losses: &Arc<Losses>) {
         let mut clones = self.clones.lock();
         clones.retain(|clone| clone.strong_count() > 0);
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    /// Where every operation passes first.
+    /// Every operation calls this first: applies the injected faults.
     pub(super) async fn pass(&self) -> Result<(), BackendError> {
         let delay = self.injected.borrow().delay;
         if let Some(delay) = delay {
@@ -65,7 +65,7 @@ impl Shared {
     /// Resolves when the store is made unavailable.
     pub(super) async fn outage(&self) {
         let mut injected = self.injected.subscribe();
-        // The sender lives as long as `self`.
+        // Cannot fail: the sender lives as long as `self`.
         let _ = injected.wait_for(|injected| injected.unavailable).await;
     }
 }

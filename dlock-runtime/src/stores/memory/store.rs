@@ -14,8 +14,7 @@ use crate::backend::{
 use crate::tables::HashMap;
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
-/// Locks that expired without being released are swept when so many more have
-/// come.
+/// Locks that expired without a release are removed when the table has grown by this many.
 const SWEEP_STEP: usize = 64;
 
 #[derive(Debug)]
@@ -27,10 +26,10 @@ pub(super) struct Store {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// One writer, or readers and permits.
+    /// One writer, or any number of readers and permits.
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
-    /// By whom its body has been done, and until when that is remembered.
+    /// The owner whose body has been done, and until when that is remembered.
     done: Option<(Owner, Instant)>,
 }
 
@@ -40,7 +39,7 @@ struct Holder {
     mode: Mode,
     since: Instant,
     expires: Instant,
-    /// Drawn when it knows that it has the lock.
+    /// Drawn when the request asks and learns that it has the lock.
     token: Option<FencingToken>,
 }
 
@@ -50,20 +49,20 @@ struct Waiter {
     told: oneshot::Sender<Turn>,
 }
 
-/// What one who waits is told.
+/// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The lock has become its own.
+    /// It has the lock.
     Granted,
-    /// It has no place in the queue any more.
+    /// It was taken out of the queue.
     TakenOut,
 }
 
-/// The answer to a question for the lock.
+/// The answer to a request for the lock.
 pub(super) enum Answer<H> {
     Granted(Grant),
-    /// Somebody has it: what else there is to say, and one who has it by another number of
-    /// permits.
+    /// Other requests hold it. Contains what else the operation returns, and the mode of a holder
+    /// that goes by another number of permits.
     Held(H, Option<Mode>),
     /// Its body has been done.
     Done,
@@ -71,9 +70,9 @@ pub(super) enum Answer<H> {
 
 /// A place in the queue.
 pub(super) struct Queued {
-    /// Told when there is cause to ask again.
+    /// Receives a message when there is cause to ask again.
     pub(super) told: oneshot::Receiver<Turn>,
-    /// When the present holder's lease runs out: time to ask again.
+    /// When the first lease of the present holders expires: a cause to ask again.
     pub(super) until: Instant,
 }
 
@@ -102,15 +101,15 @@ impl Store {
         had.unwrap_or_else(|| Answer::Granted(self.grant(request, now)))
     }
 
-    /// Takes the lock, or the place at the end of the queue, or keeps the
-    /// place that the owner has.
+    /// Takes the lock, or a place at the end of the queue, or keeps the place that the owner has.
     pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Answer<Queued> {
         let held = self.change(&request.key, now, |lock| {
             if lock.done.is_some() {
                 return Some(Answer::Done);
             }
             if let Some(holder) = lock.holder(request.owner) {
-                // Granted while it waited; the lease begins when it knows.
+                // It was granted while the request waited; the lease begins when the request
+                // learns of it.
                 holder.expires = now + request.ttl;
                 return None;
             }
@@ -146,8 +145,8 @@ impl Store {
         })
     }
 
-    /// Gives back the lock or the place in the queue, whichever the owner has; or leaves a
-    /// mark, if what it was for has been done.
+    /// Gives back the lock or the place in the queue, whichever the owner has. If it had the lock
+    /// and the body has been done, leaves a mark.
     pub(super) fn release(&mut self, request: &Request, now: Instant) -> Released {
         self.change(&request.key, now, |lock| {
             let holders = lock.holders.len();
@@ -158,7 +157,7 @@ impl Store {
             match request.done_for() {
                 Some(time) if released => {
                     lock.done = Some((request.owner, now + time));
-                    // Who waits asks again, and is told.
+                    // The waiters ask again, and then see the mark.
                     lock.queue.clear();
                 }
                 _ => lock.admit_waiters(now),
@@ -170,7 +169,7 @@ impl Store {
         })
     }
 
-    /// Ends every lease on a key, and says whose they were.
+    /// Ends every lease on a key, and returns their owners.
     pub(super) fn take_away(&mut self, key: &str, now: Instant) -> Vec<Owner> {
         let Some(lock) = self.locks.get_mut(key) else {
             return Vec::new();
@@ -180,7 +179,7 @@ impl Store {
         owners
     }
 
-    /// Ends the lease of one holder, and says whose it was.
+    /// Ends the lease of one holder, and returns its owner.
     pub(super) fn break_lock(&mut self, key: &str, owner: &str, now: Instant) -> Option<Owner> {
         self.change(&Arc::from(key), now, |lock| {
             let is_this = |holder: &Holder| holder.owner.to_string() == owner;
@@ -191,7 +190,7 @@ impl Store {
         })
     }
 
-    /// Takes one waiter out of the queue. Whether it was there.
+    /// Takes one waiter out of the queue. Returns whether it was there.
     pub(super) fn break_waiter(&mut self, key: &str, owner: &str, now: Instant) -> bool {
         self.change(&Arc::from(key), now, |lock| {
             let is_this = |waiter: &Waiter| waiter.request.owner.to_string() == owner;
@@ -199,7 +198,7 @@ impl Store {
             let Some(waiter) = place.and_then(|place| lock.queue.remove(place)) else {
                 return false;
             };
-            // Who has left is told nothing.
+            // Fails if the waiter has left.
             let _ = waiter.told.send(Turn::TakenOut);
             lock.admit_waiters(now);
             true
@@ -229,8 +228,8 @@ impl Store {
             .collect()
     }
 
-    /// One step on a lock, without what has expired. A lock that is free
-    /// then is forgotten.
+    /// Runs one step on a lock, after removing what has expired. A lock that is free after the
+    /// step is removed from the table.
     fn change<T>(&mut self, key: &Arc<str>, now: Instant, step: impl FnOnce(&mut Lock) -> T) -> T {
         if self.locks.len() >= self.sweep_at {
             self.sweep(now);
@@ -272,7 +271,7 @@ impl Lock {
         mode.fits(self.holders.iter().map(|holder| holder.mode))
     }
 
-    /// One who has it by another number of permits.
+    /// The mode of a holder that goes by another number of permits.
     fn other_number(&self, mode: Mode) -> Option<Mode> {
         let mut held = self.holders.iter().map(|holder| holder.mode);
         held.find(|&held| matches!(held, Mode::Permits(_)) && held != mode)
@@ -298,8 +297,8 @@ impl Lock {
         self.admit_waiters(now);
     }
 
-    /// Lets in whoever is next: one writer, or all readers and permits up to the first
-    /// who does not fit.
+    /// Grants the lock to the next waiters: one writer, or readers and permits up to the first
+    /// waiter that does not fit.
     fn admit_waiters(&mut self, now: Instant) {
         while let Some(waiter) = self.queue.front() {
             if !waiter.told.is_closed() && !self.admits(waiter.request.mode) {
@@ -308,8 +307,8 @@ impl Lock {
             let Some(waiter) = self.queue.pop_front() else {
                 return;
             };
-            // A waiter that has gone is skipped; one that goes just now gives
-            // the lock back by itself.
+            // A waiter that has gone is skipped; one that goes right now gives the lock back by
+            // itself.
             if waiter.told.send(Turn::Granted).is_ok() {
                 self.hold(&waiter.request, now);
             }
