@@ -1,10 +1,10 @@
 //! One connection, and every command that dlock sends over it.
 //!
-//! memcached compares no values, only the number that it gives an item at each
-//! change (CAS). These numbers count from 1 in each start of the server, so one
-//! that was seen before a restart may be that of somebody else's lock after it.
-//! A connection leads to one start of the server for as long as it lasts, and
-//! knows which; a number of another start is not used, but asked for anew.
+//! memcached does not compare values, only the number that it gives an item at each change (CAS).
+//! These numbers count from 1 after each start of the server, so a number that was seen before a
+//! restart may belong to another owner's lock after it. A connection leads to a single start of
+//! the server as long as it lasts, and knows which one; a number of another start is not used,
+//! but read again.
 
 use std::num::NonZeroU64;
 
@@ -22,42 +22,42 @@ use crate::store::{Freed, Next};
 use crate::stores::meaning::Meaning;
 use crate::stores::since::held;
 
-/// What an item was when this number was seen.
+/// The version of an item, as it was last seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
-    /// Of which start of the server, by the number in its memory.
+    /// The start of the server, by the number in the item `dlock-server`.
     start: Option<u64>,
     cas: NonZeroU64,
-    /// Since when its owner has the lock, in what it holds.
+    /// Since when its owner has the lock, as the value says.
     since: Option<u64>,
 }
 
 /// A connection to one start of the server.
 pub(super) struct Connection {
     client: Client,
-    /// `None` if somebody else's value stands where the number belongs.
+    /// `None` if the item of that number has another program's value.
     start: Option<u64>,
 }
 
-/// Who holds a lock, in the words of the server.
+/// A lock and its owner, as they are stored in the server.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) name: Vec<u8>,
-    /// What its value begins with: there may be more behind it.
+    /// What the value begins with; more may follow.
     pub(super) owner: String,
 }
 
-/// What an item becomes.
+/// What is to become of an item.
 #[derive(Clone, Copy)]
 enum Becomes<'v> {
     Nothing,
-    /// What it was, for so many seconds.
+    /// The same value, for this many seconds.
     Again(u64),
-    /// Another one, for so long.
+    /// This value, for this many seconds.
     Value(&'v str, u64),
 }
 
-/// An item of the owner's, as it is there.
+/// An item that belongs to the owner, as it is now.
 #[derive(Clone, Copy)]
 struct Found {
     cas: NonZeroU64,
@@ -65,7 +65,7 @@ struct Found {
 }
 
 impl Connection {
-    /// Connects, and learns which start of the server it is.
+    /// Connects, and reads which start of the server this is.
     pub(super) async fn open(server: &Settings) -> Result<Self, Failed> {
         let mut connection = Self {
             client: Client::new(server.dsn().await?).await?,
@@ -75,7 +75,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Whether the next command may go over it.
+    /// Whether it can be used for another command.
     pub(super) fn is_open(&self) -> bool {
         !self.client.is_closed()
     }
@@ -93,8 +93,8 @@ impl Connection {
                 let number = number.and_then(Result::ok);
                 return Ok(number.and_then(|number| u64::from_str_radix(number, 16).ok()));
             }
-            // A clone of this process would draw the same from a generator of our own,
-            // for another start of the server.
+            // The number comes from the kernel. A generator of this process would draw the same
+            // number in a clone of the process, perhaps for another start of the server.
             let number = Owner::unique().random();
             let value = format!("{number:016x}");
             let stored = self.set(names::SERVER, &value, &["ME", "T0", "c"]).await?;
@@ -102,11 +102,11 @@ impl Connection {
                 cas(&item)?;
                 return Ok(Some(number));
             }
-            // Somebody else was first.
+            // Another process was first: read its number.
         }
     }
 
-    /// Takes the lock if it is free. `None`: something is there.
+    /// Takes the lock if it is free. `None`: the item exists.
     pub(super) async fn add(
         &mut self,
         lock: Owned,
@@ -124,8 +124,8 @@ impl Connection {
         }
     }
 
-    /// Lets the lease last anew, if the owner has it: `None` if the lock is somebody
-    /// else's, or nobody's. `known` is the item as it was last seen.
+    /// Extends the lease, if the owner has it. `None`: another owner has the lock, or nobody has
+    /// it. `known` is the item as it was last seen.
     pub(super) async fn extend(
         &mut self,
         lock: Owned,
@@ -151,7 +151,7 @@ impl Connection {
         Ok(self.not_held(known))
     }
 
-    /// Puts a mark in the place of the owner's item, which lasts for so long.
+    /// Replaces the owner's item by a mark that lasts this many seconds.
     pub(super) async fn mark(
         &mut self,
         lock: Owned,
@@ -162,7 +162,7 @@ impl Connection {
         let becomes = Becomes::Value(&owner, seconds);
         let marked = self.change(&lock, known, becomes).await?;
         let Owned { name, .. } = lock;
-        // A command before this one may have done it.
+        // An earlier command may have set the mark.
         let is_there = match marked {
             Some(_) => true,
             None => self.ours(&Owned { name, owner }, None).await?.is_some(),
@@ -173,7 +173,7 @@ impl Connection {
         })
     }
 
-    /// Removes a mark. Whether there was one.
+    /// Removes a mark. Returns whether there was one.
     pub(super) async fn forget(&mut self, name: Vec<u8>) -> Result<bool, Failed> {
         let items = self.read(vec![name.clone()]).await?;
         let value = items.into_iter().next().and_then(|item| item.data);
@@ -187,22 +187,21 @@ impl Connection {
     }
 
     fn not_held(&self, known: Option<Version>) -> Freed {
-        // A release before this one may have been run before a restart of the server,
-        // but as likely the lock was lost in it: the one who held it is not told that
-        // all was well.
+        // An earlier release may have been run before the server restarted. But just as likely
+        // the lock was lost in the restart, so the holder must not be told that all was well.
         let before = known.and_then(|known| known.start);
         let lost = before.is_some() && self.start.is_some() && before != self.start;
         if lost { Freed::Lost } else { Freed::NotHeld }
     }
 
-    /// Replaces the owner's item, or deletes it, and says what it was. `None`: there is none.
+    /// Replaces or deletes the owner's item, and returns what it was. `None`: there is none.
     async fn change(
         &mut self,
         lock: &Owned,
         known: Option<Version>,
         becomes: Becomes<'_>,
     ) -> Result<Option<(MetaValue, Found)>, Failed> {
-        // The number, if this start of the server gave it.
+        // Use the known number only if this start of the server gave it.
         let known = known.filter(|known| known.start.is_some() && known.start == self.start);
         let mut known = known.map(|Version { cas, since, .. }| Found { cas, since });
         loop {
@@ -228,12 +227,13 @@ impl Connection {
             match answer {
                 Ok((Status::Stored | Status::Deleted, item)) => return Ok(Some((item, found))),
                 Ok((Status::NotFound, _)) => return Ok(None),
-                // Somebody else's, or an extension of ours whose answer was lost.
+                // It has changed: another owner has it, or we extended it and lost the answer.
+                // Read it again.
                 Ok((Status::Exists, _)) => {}
                 Ok((other, _)) => return Err(Failed::nonsense(&other)),
-                // A server without memory deletes the item that it was to store,
-                // and compares nothing (`process_mset_command`, proto_text.c): to
-                // ask again might delete the next one's.
+                // A server that is out of memory deletes the item that it should replace, and
+                // compares nothing (`process_mset_command`, proto_text.c). Asking again might
+                // delete the item of the next owner.
                 Err(no_memory @ Failed::Refused(ErrorKind::Server(_))) => {
                     return match self.ours(lock, None).await {
                         Ok(None) => Ok(None),
@@ -245,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// The owner's item: the one that is known, or else the one that is there.
+    /// The owner's item: `known`, or else the one that is read from the server.
     async fn ours(&mut self, lock: &Owned, known: Option<Found>) -> Result<Option<Found>, Failed> {
         if known.is_some() {
             return Ok(known);
@@ -259,14 +259,14 @@ impl Connection {
         ours.transpose()
     }
 
-    /// Those of these items that are there, with the seconds that they have left.
+    /// Those of these items that exist, with the seconds that they have left.
     pub(super) async fn read(&mut self, names: Vec<Vec<u8>>) -> Result<Vec<MetaValue>, Failed> {
         let items = self.client.meta_get_multi(&names, Some(&["v", "t"]));
         Ok(items.await?)
     }
 
-    /// The names that begin so, of all items of the server: it must have told
-    /// them by then.
+    /// The names with this prefix among all items of the server. Fails if they have not all been
+    /// received by then.
     pub(super) async fn names_like(
         &mut self,
         prefix: Vec<u8>,
@@ -279,7 +279,7 @@ impl Connection {
             match item {
                 Ok(item) => {
                     begun = true;
-                    // A cache may hold millions of others.
+                    // Filtered here, since a cache may have millions of other items.
                     let name: Vec<u8> = percent_decode(&item.key).collect();
                     if name.starts_with(&prefix) {
                         names.push(name);
@@ -296,7 +296,7 @@ impl Connection {
                         ));
                     }
                 }
-                // One at a time walks through all items.
+                // The server does only one such walk at a time.
                 Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
                     let said = format!("it is listing its items for somebody else ({why})");
                     return Err(Failed::NotDone(
@@ -316,7 +316,7 @@ impl Connection {
         Ok(names)
     }
 
-    /// What the server says of itself.
+    /// What the server reports about itself.
     pub(super) async fn statistics(&mut self) -> Result<Statistics, Failed> {
         Ok(Statistics(self.client.stats().await?.into_iter().collect()))
     }
@@ -340,14 +340,14 @@ impl Connection {
     }
 }
 
-/// The number of an item. A server that gives none would take a lock from
-/// whoever has it.
+/// The number of an item. On a server without numbers, any request could take the lock from its
+/// holder.
 fn cas(item: &MetaValue) -> Result<NonZeroU64, Failed> {
     item.cas.and_then(NonZeroU64::new).ok_or(Failed::NoCas)
 }
 
-/// The client makes an error of every status but the one that it expects, if
-/// nothing stands behind it.
+/// Undoes what the client does: it makes an error of every status except the expected one if no
+/// value follows it.
 fn status(
     answer: Result<Option<MetaValue>, Error>,
     expected: Status,

@@ -1,5 +1,5 @@
-//! What memcached and its client say, in the words of a [`BackendError`]: what
-//! happened, where, and what to do about it.
+//! Turns the errors of memcached and its client into a [`BackendError`]: what happened, where,
+//! and what to do about it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure, Next};
 use crate::stores::meaning::Meaning;
 
-/// Why a command has no answer, or none that could be used.
+/// Why a command has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// No answer has come, and none will: the connection is of no use any more.
+    /// No answer came, and none will: the connection cannot be used any more.
     Broken(Error),
-    /// None has come in time.
+    /// No answer came in time.
     Silent,
     /// The server answered with an error.
     Refused(ErrorKind),
-    /// It does not number its items.
+    /// The server does not number its items.
     NoCas,
-    /// Nothing was done.
+    /// Nothing was done, for a reason that dlock found itself.
     NotDone(Meaning<Next>, String),
 }
 
 impl Failed {
-    /// What somebody else has to see to.
+    /// A failure that a person has to fix.
     pub(super) fn not_done(
         kind: BackendErrorKind,
         said: impl Into<String>,
@@ -50,17 +50,16 @@ impl Failed {
         )))))
     }
 
-    /// Whether the command may have been run, or may be run yet.
+    /// Whether the command may have been run, or may still be run.
     pub(super) fn is_in_doubt(&self) -> bool {
         match self {
             Self::Broken(error) => !matches!(error, Error::Connect(_)),
-            // What it has stored it may have lost track of: a number that is
-            // missing is one of those answers.
+            // With `NoCas`, the item may have been stored: its number was missing in the answer.
             failed => matches!(failed, Self::Silent | Self::NoCas),
         }
     }
 
-    /// What a command that was sent then has failed with.
+    /// The failure of a command that was sent at `sent_at`.
     pub(super) fn at(self, server: &dyn fmt::Display, sent_at: Instant) -> Failure {
         let applied = match self.is_in_doubt() {
             true => Applied::Unknown { sent_at },
@@ -127,14 +126,14 @@ impl From<Error> for Failed {
     }
 }
 
-/// Nothing was heard in time.
+/// No answer came in time.
 pub(super) fn silent(at: &dyn fmt::Display, after: Duration) -> BackendError {
     BackendError::unavailable(format!(
         "{at} did not answer within {after:?}; check the network, or raise the request timeout"
     ))
 }
 
-/// Something that dlock did not write stands where a lock belongs.
+/// The item of a lock has a value that dlock did not write.
 pub(super) fn foreign(at: &dyn fmt::Display, name: &[u8]) -> BackendError {
     BackendError::new(
         BackendErrorKind::Config,

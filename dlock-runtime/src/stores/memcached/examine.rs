@@ -1,7 +1,7 @@
-//! What the server says of itself, for people.
+//! What the server reports about itself, for people.
 //!
-//! The client asks for the general statistics alone. Whether it was started with `-M`, and how
-//! large an item may be, stands in others (`stats settings`).
+//! The client can ask only for the general statistics. Whether the server was started with `-M`,
+//! and how large an item may be, is in others (`stats settings`).
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::settings::Settings;
 use crate::backend::{Finding, Level};
 use crate::key::Shown;
 
-/// By the names that `protocol.txt` of the server has for them.
+/// By the names that the server's `protocol.txt` has for them.
 pub(super) struct Statistics(pub(super) HashMap<String, String>);
 
 impl Statistics {
@@ -17,7 +17,7 @@ impl Statistics {
         self.0.get(name)?.parse().ok()
     }
 
-    /// That the server has thrown out items to make room since it started, if it has.
+    /// A warning, if the server has evicted items to make room since it started.
     pub(super) fn thrown_out(&self, server: &Settings) -> Option<String> {
         let evictions = self.number("evictions").filter(|number| *number > 0)?;
         Some(format!(
@@ -48,7 +48,7 @@ impl Statistics {
         let (used, limit) = (self.number("bytes")?, self.number("limit_maxbytes")?);
         let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let of = format!("{} of {}", megabytes(used), megabytes(limit));
-        // A limit of 0 is none.
+        // A limit of 0 means no limit.
         if limit == 0 || used < limit / 5 * 4 {
             let what = format!("{server}: {of} in use");
             return Some(Finding::new(Level::Ok, "memory", what));

@@ -1,24 +1,24 @@
 //! How long the server keeps a lease.
 //!
-//! Its clock has whole seconds, is read once a second, and a lease ends with
-//! the second in which it would: one of `n` seconds lasts for more than `n - 1`
-//! ([issue 307](https://github.com/memcached/memcached/issues/307)), and where
-//! a tick comes so late that the clock skips a second, for more than `n - 2`.
-//! So two seconds are added: the server must not let the next one in before the
-//! holder has stopped believing in its lease.
+//! Its clock counts whole seconds and is updated once a second, and a lease ends as soon as the
+//! clock shows the second in which it would end. So a lease of `n` seconds lasts more than `n -
+//! 1` ([issue 307](https://github.com/memcached/memcached/issues/307)), and more than `n - 2` if
+//! an update is so late that the clock skips a second. Therefore two seconds are added: the
+//! server must not grant the lock again before the holder has stopped relying on its lease.
 
 use std::time::Duration;
 
 use crate::backend::{BackendError, BackendErrorKind};
 
-/// What is added to a lease.
+/// The seconds that are added to a lease.
 const SLACK: u64 = 2;
 
-/// The server takes a number above 30 days for a date, long past.
+/// The longest lease. The server takes a number above 30 days for a date, which would be long
+/// past.
 pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600 - SLACK);
 
-/// The seconds of a lease, as the server is told: the longest that its item lasts. An
-/// error if the server cannot keep it for so long.
+/// The seconds of a lease, as they are sent to the server: the longest time that its item lasts.
+/// Fails if the server cannot keep it for that long.
 pub(super) fn seconds(ttl: Duration) -> Result<u64, BackendError> {
     if ttl > LONGEST {
         return Err(BackendError::new(
@@ -33,8 +33,8 @@ pub(super) fn seconds(ttl: Duration) -> Result<u64, BackendError> {
     Ok(ttl.as_secs() + begun + SLACK)
 }
 
-/// How long the lease of an item lasts of which the server says that it has
-/// this many seconds left. `None`: for ever.
+/// How long a lease lasts if the server says that its item has this many seconds left. `None`:
+/// forever.
 pub(super) fn lease_left(seconds: i64) -> Option<Duration> {
     let seconds = u64::try_from(seconds).ok()?;
     Some(Duration::from_secs(seconds.saturating_sub(SLACK)))

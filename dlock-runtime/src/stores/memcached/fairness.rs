@@ -1,9 +1,9 @@
-//! Letting other processes in.
+//! Lets other processes have the lock.
 //!
-//! memcached keeps no queue, and who gives a lock back is the first to know that
-//! it is free: a process that always wants it takes it again before the answer
-//! to anybody else's look has arrived. So after a second of that it waits for a
-//! moment before it asks, for as long as those who wait need to see the lock free.
+//! memcached has no queue, and the process that releases a lock is the first to know that it is
+//! free: a process that always wants the lock takes it again before any other process has seen it
+//! free. Therefore, after a second of that, it pauses before it asks again, for as long as
+//! waiters need to see the lock free.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,21 +11,22 @@ use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 
-/// A lock that was free for so long could be had by others.
+/// If the lock was free for longer than this, others had a chance to take it.
 const SHORT: Duration = Duration::from_millis(25);
-/// Who waits for a lock that stays in one hand looks less and less often.
+/// The longest pause. It is needed since waiters look less and less often at a lock that stays
+/// with one process.
 const LONG: Duration = Duration::from_millis(100);
 
-/// So long a process has a lock over and over before it lets others in.
+/// How long a process may take a lock over and over before it lets others in.
 const RUN: Duration = Duration::from_secs(1);
-/// The pause is such a part of the time before it.
+/// The pause is the length of the run divided by this.
 const PART: u32 = 40;
 
-/// The locks that this process has given back a moment ago.
+/// The locks that this process gave back recently.
 #[derive(Default)]
 pub(super) struct FairnessPauses(Mutex<HashMap<Arc<str>, Run>>);
 
-/// A lock that goes from this process to this process.
+/// A series of leases of one lock, all of this process and with short gaps.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     since: Instant,
@@ -42,9 +43,9 @@ impl FairnessPauses {
     /// The lock was given back.
     pub(super) fn given_back(&self, key: &Arc<str>, now: Instant) {
         let mut runs = self.0.lock();
-        // The table is full: what has ended makes room, and for what is left there is
-        // twice as much from now on. A run goes on while the lock is held: what is taken
-        // out then begins anew.
+        // The table is full: remove the runs that have ended, and reserve as much room again as
+        // the others need. A run continues while the lock is held; if it is removed meanwhile, it
+        // starts again.
         if runs.len() == runs.capacity() {
             runs.retain(|_, run| !run.has_ended(now));
             let left = runs.len();
@@ -58,7 +59,7 @@ impl FairnessPauses {
         run.given_back = now;
     }
 
-    /// How long to leave the lock to others before it is asked for.
+    /// How long to leave the lock to others before asking for it.
     pub(super) fn pause(&self, key: &str, now: Instant) -> Option<Duration> {
         let mut runs = self.0.lock();
         let run = runs.get(key).copied()?;

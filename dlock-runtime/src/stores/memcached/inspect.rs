@@ -18,17 +18,17 @@ const FEWEST_WALKS: usize = 3;
 const MOST_WALKS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// So many items are asked for in one round trip.
+/// The most items that are read in one round trip.
 const READ_AT_ONCE: usize = 256;
 
-/// Nobody but the waiters themselves knows of them.
+/// The server does not know the waiters.
 const UNKNOWN: Option<usize> = None;
 
-/// A list on its way.
+/// A list in progress.
 ///
-/// The server walks through its items and passes over those that are in use at
-/// this very moment, as they are while it moves them from one of its lists to
-/// another. So it walks again, a moment later, until it finds no more.
+/// The server walks through its items, and skips those that are in use at that moment, for
+/// example while it moves them from one of its lists to another. So it is asked to walk again, a
+/// moment later, until a walk finds nothing new.
 #[derive(Default)]
 pub(crate) struct Listing {
     names: BTreeSet<Vec<u8>>,
@@ -38,7 +38,7 @@ pub(crate) struct Listing {
 }
 
 impl Server {
-    /// One walk, and in the end a read of what all of them have found.
+    /// One step of a list: a walk, or, after the last walk, reading what all walks have found.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
@@ -55,7 +55,7 @@ impl Server {
         }
         let prefix = names::lock(prefix);
         let by = time.after(time.remaining(deadline).mul_f64(0.8));
-        // One long answer, for which there is all of the time.
+        // One long answer, which may take all the time that is left.
         let mut sent = None;
         let names = self.ask(deadline, Duration::MAX, &mut sent, move |c| {
             c.names_like(prefix, by).boxed()
@@ -69,7 +69,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Those of these items that are locks which somebody holds, or marks.
+    /// The locks and marks among these items.
     pub(super) async fn locks(
         &self,
         names: Vec<Vec<u8>>,
@@ -79,7 +79,7 @@ impl Server {
         Ok(items.into_iter().filter_map(info).collect())
     }
 
-    /// Those of these items that are there.
+    /// Those of these items that exist.
     pub(super) async fn read(
         &self,
         names: Vec<Vec<u8>>,

@@ -1,15 +1,13 @@
 //! The `memcached://` store: one memcached server.
 //!
-//! - A lock is an item whose value is its owner. It is taken by `add`, extended
-//!   and deleted by compare-and-swap, and expires by the server's clock.
-//! - Nobody is told when it comes free: who waits looks now and then, once for
-//!   all waiters of a process and key.
-//! - A cache may forget: an item that is thrown out to make room, and all of
-//!   them at a restart. There is no order, there are no readers and no fencing
-//!   tokens.
+//! - A lock is an item whose value is its owner. It is taken by `add`, extended and deleted by
+//!   compare-and-swap, and expires by the server's clock.
+//! - The server does not notify anybody when a lock is released: waiters look at it from time to
+//!   time, with one look for all waiters of a process and key.
+//! - A cache may forget items: one that is evicted to make room, and all of them at a restart.
+//!   There is no order, and there are no readers and no fencing tokens.
 //!
-//! What each part does is said at the top of its file; `names.rs` lists the
-//! items.
+//! The top of each file says what that part does; `names.rs` lists the items.
 
 mod connection;
 mod errors;
@@ -30,8 +28,8 @@ use crate::engine::Engine;
 
 /// Locks on one memcached server, 1.6.18 or later.
 ///
-/// It forgets locks when it restarts or runs out of memory, and gives no
-/// fencing tokens that would show it. For work that may rarely be done twice.
+/// The server forgets locks when it restarts or runs out of memory, and has no fencing tokens
+/// that would reveal this. Use it for work that may, rarely, be done twice.
 ///
 /// A copy is another backend with the same settings, not yet connected.
 ///
@@ -50,12 +48,12 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// The server at `memcached://host[:port]`, port 11211 if it says none. It
-    /// is reached by IPv4. Nothing is connected before the first use.
+    /// The server at `memcached://host[:port]`; the default port is 11211. It is reached by IPv4.
+    /// Nothing is connected before the first use.
     ///
     /// # Errors
     ///
-    /// The URL is not understood, or names several servers: locks are on one.
+    /// The URL is not valid, or names several servers: locks are on one server.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let settings = Settings::from_url(url)?;
         Ok(Self {

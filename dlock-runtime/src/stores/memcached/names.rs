@@ -1,26 +1,25 @@
-//! What is in the server, and under which names.
+//! The items in the server, and their names.
 //!
 //! | item | value |
 //! |---|---|
-//! | `dlock:<key>` | the owner of the lock, and behind a `;` since when it has it; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
+//! | `dlock:<key>` | the owner of the lock, then a `.` and since when it has the lock; it expires with the lease. Or `d:` and an owner: the body was to run once, and this owner has done it |
 //! | `dlock-server` | a number that no other start of a server has |
 //!
-//! A key of memcached is any bytes but blanks and control characters, 250 at
-//! most. Keys of dlock have no control characters. A blank stands there as the
-//! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
-//! share a name.
+//! A key of memcached consists of any bytes except blanks and control characters, at most 250.
+//! Keys of dlock have no control characters. A blank is replaced by the byte `FF`, which never
+//! occurs in UTF-8: so no key gets longer, and no two keys share a name.
 
 use crate::backend::Owner;
 use crate::stores::since;
 
-/// The item that tells one start of the server from another.
+/// The item that distinguishes one start of the server from another.
 pub(super) const SERVER: &str = "dlock-server";
 
 const PREFIX: &[u8] = b"dlock:";
 const BLANK: u8 = 0xff;
 const MARK: &str = "d:";
 
-/// What memcached takes, less the prefix.
+/// What memcached accepts, minus the prefix.
 pub(super) const MAX_KEY_BYTES: usize = 250 - PREFIX.len();
 
 /// The name of a lock's item.
@@ -32,7 +31,7 @@ pub(super) fn lock(key: &str) -> Vec<u8> {
     PREFIX.iter().copied().chain(blanks).collect()
 }
 
-/// The key of a lock's item, if it is one.
+/// The key of the lock with this item name. `None` for another item.
 pub(super) fn key(name: &[u8]) -> Option<String> {
     let blanks = name.strip_prefix(PREFIX)?.iter().map(|byte| match byte {
         &BLANK => b' ',
@@ -54,7 +53,7 @@ pub(super) fn holder(value: &[u8]) -> Option<(&str, Option<u64>)> {
     Owner::is_one(owner).then_some((owner, since))
 }
 
-/// What stands there when the body of this owner has been done.
+/// The value of a mark: the body of this owner has been done.
 pub(super) fn mark(owner: &str) -> String {
     format!("{MARK}{owner}")
 }

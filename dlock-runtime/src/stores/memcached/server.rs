@@ -1,7 +1,7 @@
-//! The server, over a few connections for each runtime that calls.
+//! The server, with a few connections for each runtime that calls.
 //!
-//! The client sends one command at a time over a connection, so tasks that call
-//! at the same time need one each.
+//! The client sends one command at a time over a connection, so tasks that call at the same time
+//! need a connection each.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,22 +21,22 @@ use crate::store::{Applied, Context, Failure};
 use crate::stores::per_runtime::PerRuntime;
 use crate::sync::Mutex;
 
-/// So many connections one runtime has at most. A server takes 1024 from all
-/// its clients, unless it is told otherwise.
+/// The most connections of one runtime. By default, a server accepts 1024 connections from all
+/// its clients.
 pub(super) const CONNECTIONS: usize = 16;
 
-/// The server, as it is reached from any runtime.
+/// The server, with the connections of all runtimes.
 pub(super) struct Server {
     pub(super) reach: Reach,
     pools: Arc<PerRuntime<Pool>>,
 }
 
-/// Where the server is, and how long it is waited for.
+/// Where the server is, and how long an answer is awaited.
 #[derive(Clone)]
 pub(super) struct Reach {
     pub(super) settings: Settings,
     pub(super) time: Time,
-    /// For one answer.
+    /// How long one answer may take.
     pub(super) patience: Duration,
 }
 
@@ -48,18 +48,18 @@ struct Pool {
     idle: Mutex<Vec<Connection>>,
 }
 
-/// A connection for one command, and the right to have it.
+/// A connection for one command, and the permit for it.
 type Ticket = (Connection, OwnedSemaphorePermit);
 
-/// A command that was sent. It is run to its end also when this is dropped: its
-/// connection is of use to the next one.
+/// A command that was sent. If this is dropped, the command still runs to its end, so that its
+/// connection can be used again.
 pub(super) struct Sent<T: Send + 'static> {
     runtime: Handle,
     /// `None` when it has ended.
     exchange: Option<BoxFuture<'static, Result<T, Failed>>>,
 }
 
-/// What is done over a connection.
+/// An exchange over a connection.
 pub(super) trait Command<T>:
     for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, Result<T, Failed>> + Send + 'static
 {
@@ -93,8 +93,8 @@ impl Server {
         asked.map(|(answer, _)| answer)
     }
 
-    /// Sends a command with a limit of its own for the answer, and says when. While
-    /// there is no answer the command is in `in_flight`.
+    /// Sends a command, waits at most `patience` for the answer, and also returns when it was
+    /// sent. Until the answer has come, the command is in `in_flight`.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -126,7 +126,7 @@ impl Server {
             .map_err(|failed| failed.at(settings, sent_at))
     }
 
-    /// The connections of the runtime that this is called on.
+    /// The connections of the calling runtime.
     fn pool(&self) -> Result<Arc<Pool>, Failure> {
         let pool = self.pools.here(|runtime| {
             let pool = Pool {
@@ -140,7 +140,7 @@ impl Server {
         pool.map_err(Failure::refused)
     }
 
-    /// Closes the connections that nobody uses, and the others after their use.
+    /// Closes idle connections now, and the others after their use.
     pub(super) fn close(&self) {
         for pool in self.pools.close() {
             pool.permits.close();
@@ -156,15 +156,15 @@ impl Drop for Server {
 }
 
 impl Pool {
-    /// A connection: one that is idle, or a new one.
+    /// An idle connection, or a new one.
     async fn ticket(self: &Arc<Self>, deadline: Deadline) -> Result<Ticket, Failed> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
             && let Some(connection) = self.idle.lock().pop()
         {
             return Ok((connection, permit));
         }
-        // Seldom, and so not in the room of every call. By the manager's timers:
-        // until there is a connection it is not known whether this runtime has any.
+        // Rare, and boxed so that not every call needs room for it. The timer is the manager's:
+        // the calling runtime may have none, which shows only when a connection is opened.
         Box::pin(async {
             tokio::select! {
                 biased;
@@ -189,10 +189,10 @@ impl Pool {
         }
     }
 
-    /// One more connection, for the next who asks. In a task of the runtime: one that
-    /// was built without I/O or timers answers with a panic, which must not be its
-    /// caller's. The task goes on when the caller has gone, and has the permit as long:
-    /// its connection counts.
+    /// Opens one more connection, for the next task that asks. This is a task of the runtime,
+    /// since a runtime that was built without I/O or timers panics here, and the panic must not
+    /// reach the caller. The task continues when the caller has gone, and keeps the permit
+    /// meanwhile, since its connection counts.
     async fn open(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<(), Failed> {
         let pool = Arc::clone(self);
         let opening = self.runtime.spawn(async move {
@@ -212,7 +212,7 @@ impl Pool {
         })
     }
 
-    /// Sends a command. If no answer comes by then, the connection is closed.
+    /// Sends a command. If no answer comes until `by`, the connection is closed.
     async fn run<T>(
         self: Arc<Self>,
         ticket: Ticket,
@@ -223,14 +223,14 @@ impl Pool {
         let answer = self.reach.time.bound(by, command(&mut connection)).await;
         let answer = answer.unwrap_or(Err(Failed::Silent));
         match answer {
-            // Those that were made before lead to where this one did.
+            // The idle connections lead to the same server, so they are closed too.
             Err(Failed::Broken(_) | Failed::Silent) => self.idle.lock().clear(),
             _ => self.keep(connection),
         }
         answer
     }
 
-    /// Keeps a connection for the next one who needs it.
+    /// Keeps a connection for the next command.
     fn keep(&self, connection: Connection) {
         if connection.is_open() && !self.permits.is_closed() {
             self.idle.lock().push(connection);
@@ -239,7 +239,7 @@ impl Pool {
 }
 
 impl<T: Send + 'static> Sent<T> {
-    /// Leaves it to its runtime, which ends it one way or the other.
+    /// Moves the command to a task of its runtime, which runs it to its end.
     pub(super) fn leave(&mut self) -> Option<JoinHandle<Result<T, Failed>>> {
         Some(self.runtime.spawn(self.exchange.take()?))
     }

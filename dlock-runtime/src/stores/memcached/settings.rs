@@ -1,4 +1,4 @@
-//! What a store URL says.
+//! The settings in a store URL.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -59,8 +59,9 @@ impl Settings {
         Ok(Self { host, port })
     }
 
-    /// As the client wants it: where the name leads to now. The client would
-    /// take the first address that answers, and each connection another one.
+    /// The server in the form that the client wants, with the present address of its name. The
+    /// client itself would take the first address that answers, perhaps a different one for each
+    /// connection.
     pub(super) async fn dsn(&self) -> Result<String, Failed> {
         let Self { host, port } = self;
         let found = lookup_host((&**host, port.get())).await;
@@ -68,19 +69,19 @@ impl Settings {
         Ok(format!("tcp://{server}:{port}"))
     }
 
-    /// As it is shown.
+    /// The host and port, for messages.
     pub(super) fn address(&self) -> String {
         shown(&self.host, self.port.get())
     }
 }
 
-/// The one server behind these addresses. Two that do not know of each other
-/// would both give the same lock.
+/// The only server with these addresses. Two servers that do not know each other would both grant
+/// the same lock.
 fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr, Failed> {
     let servers: BTreeSet<_> = addresses
         .filter_map(|address| match address.ip() {
             IpAddr::V4(server) => Some(server),
-            // The client cannot reach it.
+            // The client does not support IPv6.
             IpAddr::V6(_) => None,
         })
         .collect();
@@ -106,7 +107,7 @@ fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr,
     }
 }
 
-/// As it is named in messages.
+/// The name of the server in messages.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memcached at {}", self.address())
@@ -149,7 +150,7 @@ mod tests {
         };
         for one in [
             &["127.0.0.1"][..],
-            // `localhost`, and a resolver that says everything twice.
+            // `localhost`, and a resolver that gives each address twice.
             &["::1", "127.0.0.1"],
             &["10.0.0.1", "10.0.0.1"],
         ] {

@@ -1,7 +1,7 @@
-//! The commands of one operation: what the engine asks of memcached.
+//! The commands of each operation that the engine asks of memcached.
 //!
-//! An `add` whose answer was lost may be sent again: if an item is there then, it
-//! is this owner's or not, and an extension tells.
+//! An `add` whose answer was lost may be sent again. If an item exists then, an extension shows
+//! whether it belongs to this owner.
 
 use std::time::{Duration, Instant};
 
@@ -29,31 +29,30 @@ use crate::store::{
     LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
-/// So long at least a renewal waits for an answer: a sixth of the shortest ttl.
+/// A renewal waits for an answer for a sixth of the shortest ttl, but at least this long.
 const RENEWAL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// One server, and what this process knows of its locks.
+/// One server, and what this process knows about its locks.
 pub(crate) struct MemcachedStore {
     server: Server,
     fairness: FairnessPauses,
     events: Events,
 }
 
-/// What an operation remembers.
+/// What an operation remembers between its attempts.
 #[derive(Default)]
 pub(crate) struct Attempt {
     /// An `add` that has no answer yet.
     in_flight: Option<Sent<Option<Version>>>,
-    /// An `add` was never answered: an item that is there may be ours.
+    /// An `add` was never answered, so an existing item may be ours.
     in_doubt: bool,
     listing: Listing,
 }
 
 impl Store for MemcachedStore {
     type Config = Settings;
-    /// With the number of an item, a lease is extended or given back in one round
-    /// trip; without, it is read first. So what is missing costs time and nothing
-    /// else.
+    /// With the number of the item, a lease is extended or given back in one round trip. Without
+    /// it, the item is read first; so a missing number costs time and nothing else.
     type Record = Option<Version>;
     type Attempt = Attempt;
     type Flight = JoinHandle<Result<Option<Version>, Failed>>;
@@ -71,8 +70,8 @@ impl Store for MemcachedStore {
         }
     }
 
-    /// That it is a server which numbers its items shows when a connection is
-    /// made. What is left to see is whether it keeps them.
+    /// Opening a connection already checks that the server numbers its items. This checks whether
+    /// the server keeps them.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         let said = self.server.exchange(deadline, |c| c.statistics().boxed());
         if let Some(thrown_out) = said.await?.thrown_out(&self.server.reach.settings) {
@@ -96,7 +95,7 @@ impl Store for MemcachedStore {
 
     fn capabilities(_: &Settings) -> Capabilities {
         Capabilities {
-            // Below it, what whole seconds add would be more than the lease.
+            // For a shorter ttl, the time added by whole seconds would exceed the lease.
             min_ttl: Duration::from_secs(3),
             max_ttl: expiry::LONGEST,
             ttl_step: Duration::from_secs(1),
@@ -147,7 +146,7 @@ impl Store for MemcachedStore {
                     return Err(failure);
                 }
             };
-            // What an `add` without an answer has taken is made a whole lease.
+            // If an `add` without an answer has taken the lock, extend it to a full lease.
             let ours = match attempt.in_doubt {
                 true => Box::pin(self.extend(request, None, patience, deadline)).await?,
                 false => None,
@@ -158,8 +157,8 @@ impl Store for MemcachedStore {
             self.events.answered(sent_at);
             match self.is_done(&request.key, deadline).await? {
                 Some(true) => return Ok(Take::Done),
-                // It may have been a mark that has just ended, and nobody has the lock. Once:
-                // others may come and go.
+                // The item may have been a mark that has just expired, so nobody has the lock.
+                // Asks again only once, since others may come and go.
                 None if std::mem::take(&mut asks_again) => {}
                 Some(false) | None => return Ok(Take::Busy),
             }
@@ -172,12 +171,12 @@ impl Store for MemcachedStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
-        // The answers are told together: one that does not come must not take
-        // the time of those that did.
+        // The answers are reported together: a missing one must not use up the time of the
+        // others.
         let shortest = due.iter().map(|due| due.request.ttl).min();
         let patience = (shortest.unwrap_or_default() / 6).max(RENEWAL_PATIENCE);
         let patience = patience.min(self.server.reach.patience);
-        // Side by side, as far as there are connections.
+        // Concurrently, as far as there are connections.
         let extend = |due| self.renew_one(due, patience, deadline);
         let extensions: Vec<_> = due.iter_mut().map(extend).collect();
         stream::iter(extensions)
@@ -256,7 +255,7 @@ impl Store for MemcachedStore {
             Ok(Ok(None)) => Followed::Settled,
             Ok(Ok(Some(_))) => Followed::Run,
             Ok(Err(failed)) if !failed.is_in_doubt() => Followed::Settled,
-            // Its runtime has ended with it.
+            // Or its runtime has ended, and the command with it.
             Ok(Err(_)) | Err(_) => Followed::Unknown,
         }
     }
@@ -309,8 +308,8 @@ impl Store for MemcachedStore {
 }
 
 impl MemcachedStore {
-    /// Whether what stands there is no lock, but a mark: the server tells who asks for an
-    /// item only that there is one. `None` if nothing stands there any more.
+    /// Whether the item is a mark and not a lock: the answer to `add` says only that an item
+    /// exists. `None` if there is no item any more.
     async fn is_done(&self, key: &str, deadline: Deadline) -> Result<Option<bool>, Failure> {
         let items = self.server.read(vec![names::lock(key)], deadline).await?;
         let mut values = items.into_iter().filter_map(|item| item.data);
@@ -323,11 +322,11 @@ impl MemcachedStore {
         patience: Duration,
         deadline: Deadline,
     ) -> Result<Renewed, Failure> {
-        // Whatever it is after a failure, it is looked at before it is extended
+        // After a failure the record is missing, and so the item is read before it is extended
         // again.
         let known = due.record.take();
         if self.time().has_passed(deadline) {
-            // Others beside it have used up the time.
+            // Other renewals of the batch have used up the time.
             return Err(Failure::not_sent());
         }
         let extended = self.extend(&due.request, known, patience, deadline);
@@ -340,7 +339,8 @@ impl MemcachedStore {
         })
     }
 
-    /// Lets a lease last anew, from when that was sent. `None`: there is none.
+    /// Extends a lease; it then lasts its ttl from when the command was sent. `None`: there is
+    /// none.
     async fn extend(
         &self,
         request: &Request,

@@ -1,10 +1,10 @@
-//! Looking at locks that are held: one look for all waiters of a key, and one
-//! round trip for all keys that are due.
+//! Looking at locks that are held: one look for all waiters of a key, and one round trip for all
+//! keys that are due.
 //!
-//! memcached tells nobody that an item is gone, so this looks: soon after a
-//! waiter has come or the lock has changed hands, and then less and less often,
-//! up to four times a second. The pauses are drawn at random, so that processes
-//! which wait for the same lock do not look at the same time.
+//! memcached notifies nobody when an item is gone. So this looks soon after a waiter has come or
+//! the lock has changed hands, and then less and less often, down to about four times a second.
+//! The pauses are random, so that processes that wait for the same lock do not look at the same
+//! time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,17 +18,17 @@ use crate::store::{Failure, Store, Waited};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The longest pause for so long after the lock was seen to change hands: who has
-/// it over and over [lets others in](super::fairness) for no longer than that.
+/// The longest pause during `ALERT` after the lock was seen to change hands: a process that takes
+/// the lock over and over [lets others in](super::fairness) for little longer than that.
 const ALERT_PAUSE: Duration = Duration::from_millis(16);
 const ALERT: Duration = Duration::from_secs(1);
 
-/// What was seen of a lock that somebody waits for.
+/// What was seen of a lock that is waited for.
 pub(crate) struct Seen {
     backoff: Backoff,
-    /// Who held it then.
+    /// The value of the last holder that was seen.
     holder: Option<Vec<u8>>,
-    /// When it was seen last that it had changed hands.
+    /// When the lock was last seen to have changed hands.
     changed: Option<Instant>,
 }
 
@@ -50,7 +50,7 @@ impl Seen {
     fn held_by(&mut self, holder: Vec<u8>, now: Instant) {
         let before = self.holder.replace(holder);
         if before.is_some() && before != self.holder {
-            // It goes from hand to hand: it may soon be free again.
+            // The lock goes from holder to holder, so it may soon be free again.
             self.backoff = Backoff::new(FIRST_PAUSE, ALERT_PAUSE);
             self.changed = Some(now);
         }
@@ -77,7 +77,7 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
             Some(holder) if names::holder(&holder).is_some() => seen(key, Some(holder), now),
             // They are told when they ask.
             Some(value) if names::done_by(&value).is_some() => key.wake_all(),
-            // It may stand there for ever.
+            // The value may stay there forever.
             Some(_) => key.refused = Some(errors::foreign(&server.reach.settings, &name)),
             None => seen(key, None, now),
         }
@@ -85,8 +85,8 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
     Ok(())
 }
 
-/// Takes note of who holds a lock; nobody: all who wait for it have cause to ask.
-/// One of them: that one has, as it does not know.
+/// Notes the holder of a lock. If there is none, all waiters have cause to ask. If the holder is
+/// one of the waiters, that one does not know it yet, and has cause to ask.
 fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now: Instant) {
     match holder {
         None => {
@@ -122,8 +122,8 @@ mod tests {
         key.waiters.iter().map(|waiter| waiter.wake).collect()
     }
 
-    /// A command of its own may be run late, and lock the key for the very one
-    /// who waits for it: to everybody else it is held.
+    /// A late command of a waiter may lock the key for that same waiter; for all others it is
+    /// held.
     #[test]
     fn who_holds_the_lock_does_not_wait_for_it() {
         let owners = [Owner::unique(), Owner::unique()];
