@@ -1,10 +1,10 @@
-//! Commands of many tasks, sent as one.
+//! Sends the commands of many tasks together.
 //!
-//! What the tasks of a runtime ask for while its connection is busy goes out
-//! together: one message to the client's connection, one timer, and one
-//! `INCRBY` for all the locks that are taken. With many tasks that costs half
-//! of what each of them would cost alone, and a lone one does not notice. No
-//! command waits for another's answer.
+//! The commands that the tasks of a runtime put in while its connection is busy are sent
+//! together: with one message to the client's connection, one timer, and one `INCRBY` for all the
+//! locks that are taken. With many tasks this costs half of what separate commands would cost,
+//! and a single task does not notice it. No command waits for another one's answer, except for
+//! [`How::Confirmed`].
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,20 +20,19 @@ use super::names::Keyspace;
 use crate::sync::Mutex;
 use crate::token::TOKENS_PER_GRANT;
 
-/// Why a command has no answer. Whether the server has run it, or is yet to run it,
-/// nobody knows.
+/// Why a command has no answer. It is unknown whether the server has run it or will run it.
 #[derive(Clone, Debug)]
 pub(super) enum Lost {
     /// The connection broke.
     Broken(RedisError),
-    /// Nothing came for longer than an answer may take: it seems to be dead.
+    /// No answer came in the time that an answer may take: the connection seems to be dead.
     Silent,
-    /// The caller's time has passed. The connection may be as good as any.
+    /// The caller's time has passed. The connection may be healthy.
     TooLate,
 }
 
 impl Lost {
-    /// The error that the server has answered with.
+    /// The error that the server answered, if it did.
     pub(super) fn refusal(self) -> Option<ServerError> {
         match self {
             Self::Broken(error) => ServerError::try_from(error).ok(),
@@ -42,22 +41,22 @@ impl Lost {
     }
 }
 
-/// Where the tasks put their commands.
+/// The queue into which tasks put their commands.
 pub(super) struct Batcher {
     state: Mutex<State>,
-    /// What is sent behind each batch of commands that are [confirmed](How::Confirmed).
+    /// The command that is sent behind each batch of [confirmed](How::Confirmed) commands.
     wait: Option<Cmd>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The commands that nobody has sent yet.
+    /// The commands that have not been sent yet.
     waiting: Waiting,
-    /// Wakes the task that sends them, if that has nothing to do.
+    /// Wakes the task that sends them, if it is idle.
     idle: Option<Waker>,
-    /// What is waiting may go out together with what is about to come.
+    /// The waiting command may be sent together with the next one, which is expected soon.
     awaits_next: bool,
-    /// What is put in is [confirmed](How::Confirmed).
+    /// The commands are [confirmed](How::Confirmed).
     confirms: bool,
     closed: bool,
 }
@@ -79,11 +78,11 @@ struct PendingCommand {
     answer: Answer,
 }
 
-/// The answer to a command. If it takes a free lock, with that of the `INCRBY` behind
-/// it, as if that were for it alone; if it is confirmed, with that of the `WAIT`.
+/// Sends the answer to a command. With [`How::Take`], the second value is the answer to `INCRBY`
+/// as if it had been for this command alone; with [`How::Confirmed`], the answer to `WAIT`.
 type Answer = oneshot::Sender<Result<[Value; 2], Lost>>;
 
-/// The answer to a command, or that there will be none.
+/// Receives the answer to a command. Fails if none will come.
 pub(super) type Pending = oneshot::Receiver<Result<[Value; 2], Lost>>;
 
 /// How a command is sent.
@@ -92,29 +91,29 @@ pub(super) enum How {
     /// It takes a free lock: a token is drawn behind it.
     Take,
     Plain,
-    /// It waits for the next one, but no longer than until the task that sends them
-    /// has let the others run once.
+    /// It waits for the next command, but only until the sending task has let the other tasks run
+    /// once.
     WithTheNext,
-    /// With a `WAIT` behind it, which keeps all that is sent later waiting. So that
-    /// goes out together when this was answered. All commands of a connection are sent
-    /// in this way, or none.
+    /// A `WAIT` is sent behind it, which delays everything that is sent later. So the later
+    /// commands are collected, and sent together once this one was answered. Either all commands
+    /// of a connection are sent in this way, or none.
     Confirmed,
 }
 
-/// What is sent together, and those who wait for the answers.
+/// Commands that are sent together, and the receivers of their answers.
 pub(super) struct Batch {
     commands: Pipeline,
     answers: Vec<Answer>,
-    /// So many of them, the last, get a part of what the last command was answered.
+    /// The number of commands, at the end, that share the answer to the last command.
     share: usize,
     is_confirmed: bool,
 }
 
-/// Sends what is in a batcher.
+/// Sends the commands of a batcher.
 pub(super) struct Dispatcher<B> {
-    /// In the order in which they were sent, which is that of their answers.
+    /// In the order in which they were sent, which is also the order of their answers.
     in_flight: VecDeque<Pin<Box<B>>>,
-    /// What comes now goes out behind what is in flight.
+    /// New commands are sent only after those in flight have been answered.
     holds: bool,
 }
 
@@ -131,7 +130,7 @@ impl Batcher {
         let mut state = self.state.lock();
         state.awaits_next = how == How::WithTheNext && state.waiting.is_empty();
         state.confirms = how == How::Confirmed;
-        // Once closed, the sender is dropped here, and that is the answer.
+        // If the batcher is closed, the sender is dropped here, and the receiver fails.
         if !state.closed {
             let waiting = match how {
                 How::Take => &mut state.waiting.takes,
@@ -147,7 +146,7 @@ impl Batcher {
         pending
     }
 
-    /// Whether everything in it has been sent.
+    /// Whether no command waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().waiting.is_empty()
     }
@@ -156,8 +155,8 @@ impl Batcher {
         self.state.lock().closed
     }
 
-    /// Takes no more commands, drops those that were not sent, and tells the
-    /// task that sends them.
+    /// Refuses further commands, drops those that were not sent, and wakes the task that sends
+    /// them.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -170,7 +169,7 @@ impl Batcher {
         }
     }
 
-    /// What is to be sent now; nothing any more, once it was closed.
+    /// The batch to be sent now. `None`: the batcher is closed.
     fn poll_batch(&self, context: &Context<'_>, holds: bool) -> Poll<Option<Batch>> {
         let mut state = self.state.lock();
         if state.closed {
@@ -195,8 +194,8 @@ impl Batcher {
 }
 
 impl Batch {
-    /// What nobody waits for any more is not sent at all. Locks are taken behind what
-    /// may be the releases of the same.
+    /// Commands whose caller has left are not sent. Locks are taken behind the other commands,
+    /// which may be releases of the same locks.
     fn new(waiting: Waiting, wait: Option<&Cmd>) -> Self {
         let count = waiting.others.len() + waiting.takes.len();
         let mut batch = Self {
@@ -234,14 +233,14 @@ impl Batch {
         &self.commands
     }
 
-    /// Tells everybody that there is no answer.
+    /// Tells all receivers that there is no answer.
     pub(super) fn fail(self, lost: &Lost) {
         for answer in self.answers {
             let _ = answer.send(Err(lost.clone()));
         }
     }
 
-    /// The answers, on their way to those who wait for them.
+    /// Pairs the answers with their receivers.
     pub(super) fn answered(self, values: Vec<Value>) -> Deliveries {
         Deliveries {
             answers: self.answers.into_iter(),
@@ -256,13 +255,12 @@ impl Batch {
     }
 }
 
-/// Delivers one answer each time that it is asked for the next; dropped, all that
-/// are left.
+/// An iterator that delivers one answer at each step. Dropping it delivers the rest.
 pub(super) struct Deliveries {
     answers: vec::IntoIter<Answer>,
     values: vec::IntoIter<Value>,
-    /// What the last command was answered: the number of replicas, or the last of
-    /// the numbers that were drawn, so many for each.
+    /// The answer to the last command: the number of replicas, or the last of the numbers that
+    /// were drawn, `tokens` of them for each receiver.
     shared: Value,
     tokens: u64,
     share: usize,
@@ -301,8 +299,8 @@ impl<B: Future<Output = ()>> Dispatcher<B> {
         }
     }
 
-    /// Sends what has been put into the batcher; is done when that was closed.
-    /// To be polled before that which does the writing.
+    /// Sends what has been put into the batcher. Ready when the batcher is closed. Must be polled
+    /// before the future that writes to the socket.
     pub(super) fn send(
         &mut self,
         batcher: &Batcher,
@@ -319,8 +317,8 @@ impl<B: Future<Output = ()>> Dispatcher<B> {
         Poll::Ready(())
     }
 
-    /// Delivers the answers that have come, and says whether there is something to send
-    /// now that had to wait for them. To be polled behind that which does the reading.
+    /// Delivers the answers that have come. Returns whether commands that had to wait for them
+    /// may be sent now. Must be polled after the future that reads from the socket.
     pub(super) fn deliver(&mut self, context: &mut Context<'_>) -> bool {
         while let Some(first) = self.in_flight.front_mut()
             && first.as_mut().poll(context).is_ready()
@@ -402,7 +400,8 @@ mod tests {
         let _take = batcher.put(redis::cmd("SET"), How::Take);
         sent(3);
 
-        // What came is sent at once, and what nobody follows the next time.
+        // If the next command has come, both are sent at once; if not, the release is sent alone
+        // at the next poll.
         nothing_sent();
         let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
         let _take = batcher.put(redis::cmd("SET"), How::Take);
@@ -410,13 +409,13 @@ mod tests {
         let _alone = batcher.put(redis::cmd("DEL"), How::WithTheNext);
         nothing_sent();
         sent(1);
-        // Those who came before wait for nobody.
+        // An earlier command does not wait for a later one.
         let _before = batcher.put(redis::cmd("GET"), How::Plain);
         let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
         sent(2);
     }
 
-    /// Each `WAIT` is for all that came while the one before was in flight.
+    /// Each `WAIT` covers all commands that came while the one before was in flight.
     #[test]
     fn what_is_confirmed_goes_out_behind_the_last_that_was() {
         let batcher = Batcher::new(Some(redis::cmd("WAIT")));
@@ -458,7 +457,7 @@ mod tests {
             let [_, replicas] = later.try_recv().expect("delivered").expect("an answer");
             assert_eq!(replicas, Value::Int(2));
         }
-        // And while it waits, it may be closed.
+        // It may be closed while it waits.
         let _pending = put();
         assert!(dispatcher.send(&batcher, send, context).is_pending());
         batcher.close();

@@ -1,4 +1,4 @@
-//! What a connection is subscribed to.
+//! The channels to which a connection is subscribed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::connector::Connector;
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
-/// So many channels are subscribed to in one go.
+/// The most channels in one round of subscriptions.
 const AT_ONCE: usize = 500;
 
 /// The keys whose channels a connection is subscribed to.
@@ -20,7 +20,7 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Subscribes to what is wanted now, and to nothing else.
+    /// Subscribes to the channels of the wanted keys, and unsubscribes from all others.
     pub(super) async fn follow(
         &mut self,
         listening: &RuntimeConnection,
@@ -46,7 +46,7 @@ impl Channels {
                     continue;
                 };
                 tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
-                // What it is subscribed to is not known any more.
+                // It is not known any more to what it is subscribed.
                 connection.discard();
                 if let Some(error) = lost.refusal() {
                     let Connector { locator, .. } = &*listening.connector;

@@ -1,4 +1,4 @@
-//! Whether the servers can be worked with.
+//! Checks, at the start, whether the servers can be used.
 
 use futures_util::future::join_all;
 
@@ -13,8 +13,8 @@ use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
 
 impl RedisStore {
-    /// Whether messages may be sent, and what becomes of locks when the memory is
-    /// full. In a cluster, `tag` leads to a slot of the node.
+    /// Checks whether messages may be sent, and warns if the server may evict locks when its
+    /// memory is full. In a cluster, `tag` leads to a slot of the node.
     pub(super) async fn check_server(
         &self,
         server: &Connection,
@@ -23,7 +23,7 @@ impl RedisStore {
     ) -> Result<(), Failure> {
         let message = commands::test_message(self.space(), self.process, tag);
         self.ask_over(server, tag, message, deadline).await?;
-        // Servers that are rented out refuse `CONFIG`.
+        // Managed servers refuse `CONFIG`.
         let memory = commands::setting("maxmemory*");
         let memory = self.ask_over(server, tag, memory, deadline).await.ok();
         let memory = memory.and_then(durability::settings).unwrap_or_default();
@@ -33,8 +33,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Finds the nodes, and checks their masters. One that does not answer may come
-    /// back, or be replaced; one that refuses is a mistake.
+    /// Finds the nodes and checks the masters. One that does not answer may come back or be
+    /// replaced; one that refuses is a mistake in the configuration.
     pub(super) async fn check_cluster(
         &self,
         topology: &Topology,

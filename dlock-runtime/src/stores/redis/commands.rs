@@ -13,10 +13,10 @@ use crate::backend::owner::LONGEST_OWNER;
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
-/// Takes a free lock. A token is drawn behind it: two plain commands, as a
-/// script that does both is dearer for the server than the two together.
-/// Nobody else can be granted the key between them, unless the server stalls
-/// for longer than the ttl, and then the lease has ended for its owner too.
+/// Takes a free lock. A token is drawn by a second command behind it, since one script that does
+/// both is more expensive for the server. Between the two, nobody else can be granted the key
+/// unless the server stalls for longer than the ttl, and then the lease has ended for its owner
+/// too.
 pub(super) fn take(space: &Keyspace, request: &Request) -> Cmd {
     let Request { key, owner, .. } = request;
     let mut set = Cmd::with_capacity(6, 64 + LONGEST_OWNER + key.len());
@@ -29,8 +29,8 @@ pub(super) fn take(space: &Keyspace, request: &Request) -> Cmd {
     set
 }
 
-/// Reserves the numbers of so many grants, where one counter is for all keys.
-/// The answer is the last of them.
+/// Reserves the token numbers of this many grants, if all keys share one counter. The answer is
+/// the last number.
 pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
     let mut draw = Cmd::with_capacity(3, 24);
     draw.arg("INCRBY")
@@ -39,8 +39,8 @@ pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
     draw
 }
 
-/// Lifts the token counter to the server's clock, and to `lowest`. A new connection
-/// begins with it, so it is sent in full.
+/// Raises the token counter to the server's clock, and at least to `lowest`. It is the first
+/// command of a new connection, so the script is sent in full.
 pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
     let counter = [space.counter("")].into_iter();
     scripts::in_full(Script::Raise.on(space, counter, 2).arg(lowest).arg(1))
@@ -85,8 +85,8 @@ pub(super) fn acquire(
     acquire
 }
 
-/// Extends a lease. A writer's is known by the lock alone: in a cluster, keys that
-/// belong together can be apart for a while, and a lease must not end of that.
+/// Extends a lease. For a writer, only the lock's own key is used: in a cluster, keys that belong
+/// together can be on different nodes for a while, and a lease must not end because of that.
 pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::renew(layout, request);
@@ -102,8 +102,8 @@ pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
     renew.arg(asker).arg(ttl_ms(request)).take()
 }
 
-/// Gives a lease back. With `queued_by`, the owner may be in the queue of that
-/// process instead, or as well; with `done_for`, a mark stays for so long.
+/// Gives a lease back. With `queued_by`, the owner may instead or also be in the queue, by that
+/// process. With `done_for`, a mark stays for that long.
 pub(super) fn release(
     space: &Keyspace,
     request: &Request,
@@ -135,24 +135,23 @@ pub(super) fn break_vote(space: &Keyspace, key: &str, owner: &str) -> Cmd {
     release.arg(owner).arg(1).take()
 }
 
-/// Gives one node's vote for a lease back, and tells those who wait, if it is to be
-/// heard.
+/// Gives one node's vote for a lease back. With `aloud`, it notifies the waiters.
 pub(super) fn release_vote(space: &Keyspace, request: &Request, aloud: bool) -> Cmd {
     let Request { key, owner, .. } = request;
-    // As few as can be, as in `renew`.
+    // As few keys as possible, for the reason given at `renew`.
     let names = [space.lock(key), space.readers(key)].into_iter();
     let names = names.take(1 + usize::from(request.mode.is_shared()));
     let mut release = Script::ReleaseVote.on(space, names, 2);
     release.arg(Shown(*owner)).arg(u8::from(aloud)).take()
 }
 
-/// The first so many places in the queue of a lock.
+/// Reads the first `count` places in the queue of a lock.
 pub(super) fn places(space: &Keyspace, key: &str, count: usize) -> Cmd {
     let mut places = cmd("LRANGE");
     places.arg(space.queue(key)).arg(0).arg(count - 1).take()
 }
 
-/// Undoes what there is of waiters whom their process does not know.
+/// Undoes the places and grants of waiters that their process does not know.
 pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
     let mut disown = Script::Disown.on(space, space.script_keys(key), entries.len());
     disown.arg(entries).take()
@@ -168,8 +167,8 @@ pub(super) fn break_lease(space: &Keyspace, key: &str, owner: &str) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::break_lease(layout, key, owner);
     }
-    // An owner alone is not what a writer's lock holds: so the script takes the long way,
-    // which knows a holder of any kind.
+    // The value of a writer's lock is not just the owner, so this never matches it directly, and
+    // the script takes its long path, which recognizes a holder of any kind.
     let mut release = Script::Release.on(space, space.script_keys(key), 1);
     release.arg(owner).take()
 }
@@ -180,8 +179,8 @@ pub(super) fn take_out(space: &Keyspace, key: &str, owner: &str) -> Cmd {
     take_out.arg(owner).take()
 }
 
-/// Looks at a lock, and at so many of those who wait in its queue. Who waits for its votes
-/// listens to it.
+/// Looks at a lock, and at up to `waiters` places of its queue. With `votes`, the waiters are
+/// those that listen to the lock.
 pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool, waiters: usize) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::inspect(layout, key, waiters);
@@ -190,7 +189,7 @@ pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool, waiters: usize) 
     inspect.arg(u8::from(votes)).arg(waiters).take()
 }
 
-/// One step through the names of all keys. Those of another type are not locks.
+/// One step of a scan of all key names. Keys of another type are not locks.
 pub(super) fn scan(space: &Keyspace, cursor: u64, prefix: &str) -> Cmd {
     let of_type = match space {
         Keyspace::Redisson(_) => "hash",
@@ -201,7 +200,7 @@ pub(super) fn scan(space: &Keyspace, cursor: u64, prefix: &str) -> Cmd {
     scan.arg("COUNT").arg(1000).arg("TYPE").arg(of_type).take()
 }
 
-/// What these locks hold.
+/// Reads the values of these locks.
 pub(super) fn values<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
     let mut get = cmd("MGET");
     for key in keys {
@@ -214,12 +213,12 @@ pub(super) fn ping() -> Cmd {
     cmd("PING")
 }
 
-/// Who the server is.
+/// Asks for the identity of the server.
 pub(super) fn identity() -> Cmd {
     cmd("INFO").arg("server").take()
 }
 
-/// The waiters of a process are alive: those that this key is for.
+/// Shows that the waiters of a process are alive, those for which this key stands.
 pub(super) fn heartbeat(alive: &str) -> Cmd {
     let mut set = cmd("SET");
     set.arg(alive)
@@ -229,39 +228,39 @@ pub(super) fn heartbeat(alive: &str) -> Cmd {
         .take()
 }
 
-/// There are no more of them.
+/// The opposite of [`heartbeat`]: there are no more waiters.
 pub(super) fn farewell(alive: &str) -> Cmd {
     cmd("DEL").arg(alive).take()
 }
 
-/// The last token of a lock: for an error message.
+/// Reads the last token of a lock, for an error message.
 pub(super) fn counter(space: &Keyspace, key: &str) -> Pipeline {
     pipeline([cmd("GET").arg(space.counter(key)).take()])
 }
 
-/// What stands where the keys of a lock belong: for an error message.
+/// Reads the types of the keys of a lock, for an error message.
 pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
     let parts = space.parts(key).into_iter();
     pipeline(parts.map(|(name, _)| cmd("TYPE").arg(name).take()))
 }
 
-/// Waits until so many replicas have what was sent over this connection before,
-/// but no longer than this. The answer is how many have it.
+/// Waits until this many replicas have all that was sent over this connection before, but no
+/// longer than `limit`. The answer is how many have it.
 pub(super) fn wait(replicas: usize, limit: Duration) -> Cmd {
     cmd("WAIT").arg(replicas).arg(whole_ms(limit)).take()
 }
 
-/// Names a connection, for the server's list of them.
+/// Names a connection, for the server's list of clients.
 pub(super) fn name(label: &str) -> Cmd {
     cmd("CLIENT").arg("SETNAME").arg(label).take()
 }
 
-/// What a server says it is.
+/// Asks for the server's role.
 pub(super) fn role() -> Cmd {
     cmd("ROLE")
 }
 
-/// Asks a sentinel who it is, and where the master is.
+/// Asks a sentinel for its id, and for the address of the master.
 pub(super) fn whereabouts(master: &str) -> Pipeline {
     let id = cmd("SENTINEL").arg("MYID").take();
     let mut address = cmd("SENTINEL");
@@ -273,8 +272,8 @@ pub(super) fn setting(name: &str) -> Cmd {
     cmd("CONFIG").arg("GET").arg(name).take()
 }
 
-/// A message to nobody in particular, to see whether scripts may send messages: in a
-/// cluster, in the slot of this tag.
+/// A message without a receiver, to check whether scripts may send messages. In a cluster, it is
+/// sent in the slot of this tag.
 pub(super) fn test_message(space: &Keyspace, process: Process, tag: &str) -> Cmd {
     if let Some(layout) = space.redisson() {
         return scripts::in_full(&redisson::commands::test_message(layout, tag));
@@ -283,17 +282,17 @@ pub(super) fn test_message(space: &Keyspace, process: Process, tag: &str) -> Cmd
     scripts::in_full(Script::TestMessage.on(space, lock, 1).arg(Shown(process)))
 }
 
-/// Which slots vote.
+/// Reads which slots vote.
 pub(super) fn voters() -> Cmd {
     cmd("GET").arg(VOTERS).take()
 }
 
-/// Says which slots vote, if nobody has said so yet.
+/// Sets which slots vote, if that is not set yet.
 pub(super) fn propose_voters(tags: &str) -> Cmd {
     cmd("SET").arg(VOTERS).arg(tags).arg("NX").take()
 }
 
-/// Listens to a channel of a slot, or no longer.
+/// Subscribes to a channel, or unsubscribes. `sharded`: the channel belongs to a slot.
 pub(super) fn listen(channel: &str, sharded: bool, listens: bool) -> Cmd {
     let mut listen = cmd(match (sharded, listens) {
         (true, true) => "SSUBSCRIBE",
@@ -304,12 +303,12 @@ pub(super) fn listen(channel: &str, sharded: bool, listens: bool) -> Cmd {
     listen.arg(channel).take()
 }
 
-/// Which node of a cluster has which slots.
+/// Asks which node of a cluster has which slots.
 pub(super) fn slots() -> Pipeline {
     pipeline([cmd("CLUSTER").arg("SLOTS").take()])
 }
 
-/// The next command may be answered by a node that is about to get the slot.
+/// Lets a node that is about to get the slot answer the next command.
 pub(super) fn asking() -> Cmd {
     cmd("ASKING")
 }
@@ -327,9 +326,8 @@ fn ttl_ms(request: &Request) -> u64 {
     whole_ms(request.ttl)
 }
 
-/// Redis counts in milliseconds; a lease must not end before its ttl. A
-/// century is as good as any longer one, and the server refuses those that
-/// overflow its clock.
+/// The duration in milliseconds, rounded up since a lease must not end before its ttl. It is
+/// limited to a century: the server refuses values that overflow its clock.
 pub(super) fn whole_ms(duration: Duration) -> u64 {
     const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
     let ms = duration.as_nanos().div_ceil(1_000_000).clamp(1, CENTURY);

@@ -22,42 +22,42 @@ use crate::engine::time::Time;
 use crate::stores::address::Address;
 use crate::sync::Mutex;
 
-/// A connection that many tasks use at a time. Cheap to clone.
+/// A connection that many tasks use at the same time. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Inner>);
 
 struct Inner {
-    /// Where it leads.
+    /// The address of the server.
     address: Address,
     endpoint: Endpoint,
     multiplexed: MultiplexedConnection,
     batcher: Batcher,
-    /// Who has this sends past the batcher.
+    /// The task that has taken this timer may send without the batcher.
     timer: Mutex<Option<Timer>>,
     token_floor: u64,
     /// How long an answer may take.
     patience: Duration,
     time: Time,
-    /// The channels that it listens to belong to slots.
+    /// Set if the channels that it listens to belong to slots.
     shards: Option<Arc<Shards>>,
 }
 
-/// What a connection that listens to the channels of slots must know of them.
+/// The state of a connection that listens to channels of slots.
 ///
-/// A node that loses a slot ends the subscriptions to its channels, with the
-/// very message that answers an `SUNSUBSCRIBE`. The client takes it for the
-/// answer to whatever was sent first, and all later answers for those of others.
-/// So such a connection is for listening only, and is closed when that happens.
+/// A node that loses a slot ends the subscriptions to its channels with the same message that
+/// answers an `SUNSUBSCRIBE`. The client takes this message for the answer to the oldest command
+/// in flight, and then assigns all later answers to the wrong commands. So such a connection is
+/// used only for listening, and is closed when this happens.
 #[derive(Default)]
 pub(super) struct Shards {
-    /// Subscriptions whose end was asked for.
+    /// The number of subscriptions that are being ended by us.
     leaving: AtomicUsize,
     cut_off: Notify,
-    /// The server is older than channels that belong to slots.
+    /// The server is too old for channels that belong to slots.
     unknown: AtomicBool,
 }
 
-/// A subscription on its way, or the end of one.
+/// A subscription, or the end of one, that has been sent.
 pub(crate) struct Listen {
     answer: Pending,
     /// Its channel belongs to a slot.
@@ -77,7 +77,7 @@ impl Shards {
         }
     }
 
-    /// Waits until one has ended that was to go on.
+    /// Waits until the server has ended a subscription by itself.
     pub(super) async fn cut_off(&self) {
         self.cut_off.notified().await;
     }
@@ -108,8 +108,8 @@ impl Connection {
         }))
     }
 
-    /// Sends one command, and a second with it where that is [how](How). The answers
-    /// may be errors of the server's.
+    /// Sends one command, and a second one behind it if [`How`] says so. The answers may be
+    /// errors of the server.
     pub(super) async fn run(
         &self,
         command: Cmd,
@@ -140,9 +140,9 @@ impl Connection {
         answers.try_into().map_err(|_| Lost::Broken(closed()))
     }
 
-    /// Sends a command behind everything that was sent over this connection before,
-    /// even if nobody waits for that any more. From any runtime: there is no answer
-    /// for as long as the connection's own stands still.
+    /// Sends a command behind everything that was sent over this connection before, even if
+    /// nobody waits for that any more. It works from any runtime, but no answer comes while the
+    /// connection's own runtime stands still.
     pub(super) async fn run_behind(&self, command: Cmd) -> Result<Value, Lost> {
         let answer = self.0.batcher.put(command, How::Plain).await;
         match answer {
@@ -152,8 +152,8 @@ impl Connection {
     }
 
     async fn wait(&self, answer: Pending, how: How, sending: Sending) -> Result<[Value; 2], Lost> {
-        // What goes out at once is in a batch that gives up by then, with one timer for
-        // all that are in it.
+        // A command that is sent at once is in a batch that gives up by then: one timer serves
+        // all of its commands.
         let by_the_batch = sending.after(self.0.patience);
         let answer = if how != How::Confirmed && sending.deadline >= by_the_batch {
             answer.await
@@ -166,8 +166,8 @@ impl Connection {
         answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
     }
 
-    /// Sends commands together: as many answers as there were commands, each
-    /// of which may be an error of the server's.
+    /// Sends commands together. Returns as many answers as there were commands, each of which may
+    /// be an error of the server.
     pub(super) async fn run_all(
         &self,
         commands: &Pipeline,
@@ -186,8 +186,8 @@ impl Connection {
         }
     }
 
-    /// Hears what is said on these channels from now on, or no longer. One command for
-    /// each, as they may be of different slots.
+    /// Subscribes to these channels, or unsubscribes. There is one command for each, as they may
+    /// be in different slots.
     pub(super) async fn subscribe(
         &self,
         channels: &[String],
@@ -205,8 +205,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends that a channel is listened to from now on, or no longer, behind what was
-    /// sent so before.
+    /// Sends the command that subscribes to a channel, or unsubscribes, behind the earlier ones.
     pub(super) fn listen(&self, channel: &str, listens: bool) -> Listen {
         let shards = self.0.shards.as_ref();
         let shards = shards.filter(|shards| !shards.unknown.load(Ordering::Relaxed));
@@ -216,7 +215,7 @@ impl Connection {
         self.send_listen(channel, shards.is_some(), listens)
     }
 
-    /// The same of a channel that belongs to no slot.
+    /// Like [`listen`](Self::listen), for a channel that belongs to no slot.
     pub(super) fn listen_everywhere(&self, channel: &str, listens: bool) -> Listen {
         self.send_listen(channel, false, listens)
     }
@@ -229,8 +228,8 @@ impl Connection {
         }
     }
 
-    /// Whether that is so now, or is to be asked for again, as the server is older than
-    /// channels that belong to slots.
+    /// Waits for the answer. `false`: the server is too old for channels that belong to slots,
+    /// and the command must be sent again.
     pub(super) async fn listened(&self, asked: Listen, deadline: Deadline) -> Result<bool, Lost> {
         let answer = self.wait(asked.answer, How::Plain, Sending::now(deadline));
         let [answer, _] = answer.await?;
@@ -244,8 +243,7 @@ impl Connection {
         }
     }
 
-    /// Waits for an answer until the caller's deadline, or until the server's patience is
-    /// at its end.
+    /// Waits for an answer until the caller's deadline, or for as long as an answer may take.
     async fn bound<A>(
         &self,
         timer: Option<&mut Timer>,
@@ -266,11 +264,11 @@ impl Connection {
         }
     }
 
-    /// With nothing else in flight there is nothing to send together. The
-    /// detour by way of the batcher would then cost a wake-up of the connection's
-    /// task by itself, which on a runtime of many threads wakes another one.
+    /// The right to send without the batcher, if nothing else is in flight. The batcher would
+    /// then only add a wake-up of the connection's task, which on a multi-threaded runtime wakes
+    /// another thread.
     fn alone(&self) -> Option<Alone<'_>> {
-        // Nobody goes before those who were told to wait.
+        // Commands that wait in the batcher must not be overtaken.
         if !self.0.batcher.is_empty() {
             return None;
         }
@@ -281,9 +279,8 @@ impl Connection {
         })
     }
 
-    /// Does the reading and writing, until the connection breaks or is
-    /// discarded. Whoever still waits for an answer then learns that none will
-    /// come, also if the runtime ends and drops this.
+    /// Reads and writes until the connection breaks or is discarded. Callers that still wait for
+    /// an answer then learn that none will come, even if the runtime ends and drops this.
     pub(super) async fn drive(&self, mut driver: Driver) {
         let _closes = Closes(&self.0.batcher);
         let mut dispatcher = Dispatcher::new();
@@ -304,8 +301,8 @@ impl Connection {
     }
 
     async fn deliver(&self, batch: Batch) {
-        // Its patience is the only limit. Each of those who wait has one more
-        // of its own if that is sooner.
+        // The only limit is the time that an answer may take. A caller with an earlier deadline
+        // has a timer of its own.
         match self.run_all(batch.commands(), Deadline::never()).await {
             Ok(answers) => {
                 let mut deliveries = batch.answered(answers);
@@ -315,13 +312,14 @@ impl Connection {
             }
             Err(lost) => {
                 batch.fail(&lost);
-                // It is of no use any more, which those who wait for less need not see.
+                // The connection cannot be used any more. Callers with an earlier deadline may
+                // not have noticed that.
                 self.discard();
             }
         }
     }
 
-    /// Whether it is this one, and not one that has replaced it.
+    /// Whether the other is the same connection, and not a replacement of it.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -331,18 +329,18 @@ impl Connection {
         &self.0.address
     }
 
-    /// Where it leads, as messages say it.
+    /// The server, as it is named in messages.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.0.endpoint
     }
 
-    /// No token that is drawn over this connection may be this or lower:
-    /// the counter was here when the connection was made.
+    /// All tokens that are drawn over this connection must be above this: the counter was here
+    /// when the connection was opened.
     pub(super) fn token_floor(&self) -> u64 {
         self.0.token_floor
     }
 
-    /// Closes the connection: it does not answer, or leads to the wrong server.
+    /// Closes the connection, which does not answer or leads to the wrong server.
     pub(super) fn discard(&self) {
         self.0.batcher.close();
     }
@@ -352,12 +350,12 @@ impl Connection {
     }
 }
 
-/// So many answers are delivered before those who got them come to the turn: what
-/// they ask for next is with the server while the others get theirs. All at once,
-/// and client and server would wait for each other in turns.
+/// This many answers are delivered before the tasks that got them may run: their next commands
+/// are then at the server while the others get their answers. If all were delivered at once,
+/// client and server would wait for each other in turn.
 const AT_A_TIME: usize = 16;
 
-/// Lets the other tasks of the runtime run that are ready to.
+/// Lets other tasks of the runtime run that are ready.
 async fn step_back() {
     let mut stepped = false;
     poll_fn(|context| {
@@ -370,7 +368,7 @@ async fn step_back() {
     .await;
 }
 
-/// Closes a batcher when nobody sends what is in it any more.
+/// Closes a batcher when its sending task has ended.
 struct Closes<'a>(&'a Batcher);
 
 impl Drop for Closes<'_> {
@@ -379,7 +377,7 @@ impl Drop for Closes<'_> {
     }
 }
 
-/// The right to send past the batcher.
+/// The right to send without the batcher.
 struct Alone<'a> {
     connection: &'a Connection,
     timer: Option<Timer>,
@@ -406,7 +404,7 @@ pub(super) mod tests {
     const SOON: Duration = Duration::from_millis(20);
     const LATE: Duration = Duration::from_secs(60);
 
-    /// A connection to a server that says nothing.
+    /// A connection to a server that never answers.
     pub(crate) async fn silent(patience: Duration) -> (Connection, Driver, DuplexStream) {
         let (here, there) = tokio::io::duplex(1024);
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -435,7 +433,7 @@ pub(super) mod tests {
         )
     }
 
-    /// One goes straight to the client and the others by way of the batcher.
+    /// One command goes straight to the client, the others through the batcher.
     async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<[Value; 2], Lost>; 3] {
         let ask = || {
             let sending = Sending::now(Deadline::after(wait));
@@ -463,7 +461,7 @@ pub(super) mod tests {
         }
     }
 
-    /// As nobody sends what is behind a `WAIT` that is not answered yet.
+    /// Nothing is sent behind a `WAIT` that has not been answered yet.
     #[tokio::test]
     async fn what_is_held_back_has_its_own_time() {
         let (connection, _driver, _server) = silent(SOON).await;
@@ -500,7 +498,7 @@ pub(super) mod tests {
         let sending = Sending::now(Deadline::after(LATE));
         let command = redis::cmd("PING");
         let (packed, mut heard) = (command.get_packed_command(), Vec::new());
-        // The caller is not polled again.
+        // The caller's future is not polled again.
         let mut asked = pin!(connection.run(command, How::WithTheNext, sending));
         let context = &mut Context::from_waker(Waker::noop());
         assert!(asked.as_mut().poll(context).is_pending());
@@ -526,7 +524,7 @@ pub(super) mod tests {
         for answer in answers {
             assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
         }
-        // Nor does one whose runtime has ended.
+        // A connection whose runtime has ended.
         let (connection, driver, _server) = silent(LATE).await;
         tokio::select! {
             biased;
@@ -535,7 +533,7 @@ pub(super) mod tests {
         }
         let answer = connection.run_behind(redis::cmd("PING")).await;
         assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
-        // Nor does one that was discarded.
+        // A connection that was discarded.
         let (connection, driver, _server) = silent(LATE).await;
         connection.discard();
         connection.drive(driver).await;

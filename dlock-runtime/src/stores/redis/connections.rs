@@ -1,10 +1,10 @@
 //! The connections to one server: one for each runtime that calls.
 //!
-//! The client's own `ConnectionManager` (`redis` 1.8) is no help. It connects to one
-//! address for good, and lets commands through before anything can be asked over a new
-//! connection: neither the role of a master that has moved, nor a token counter that
-//! must be lifted first. It cannot be told that a connection is silent. And it
-//! reconnects on whichever runtime has seen the connection break.
+//! The client's own `ConnectionManager` (`redis` 1.8) cannot be used. It always connects to one
+//! address. It lets commands through before anything can be asked over a new connection, such as
+//! the role of a master that has moved, and before a token counter can be raised. It cannot be
+//! told that a connection is silent. And it reconnects on whichever runtime has noticed that the
+//! connection broke.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,18 +26,16 @@ use crate::stores::per_runtime::PerRuntime;
 pub(super) struct Connections {
     pub(super) connector: Arc<Connector>,
     by_runtime: Arc<PerRuntime<RuntimeConnection>>,
-    /// Messages come over that of the manager's runtime. In a cluster they have one of
-    /// their own, see [`Shards`](super::connection::Shards).
+    /// Messages come over the connection of the manager's runtime. In a cluster they have a
+    /// connection of their own, see [`Shards`](super::connection::Shards).
     listening: Arc<PerRuntime<RuntimeConnection>>,
     of_manager: Arc<RuntimeConnection>,
 }
 
-/// The connection of one runtime, made anew whenever it is needed and there is
-/// none.
+/// The connection of one runtime. It is opened again whenever it is needed and there is none.
 ///
-/// A task of that runtime keeps it. It, not a caller, makes the connection:
-/// a caller's future may be dropped or left unpolled at any await, and the
-/// others would wait for it.
+/// A task of that runtime opens it, not a caller: a caller's future may be dropped or left
+/// unpolled at any await, and the other callers would wait for it.
 pub(super) struct RuntimeConnection {
     pub(super) connector: Arc<Connector>,
     state: watch::Sender<State>,
@@ -46,9 +44,9 @@ pub(super) struct RuntimeConnection {
 
 #[derive(Clone)]
 enum State {
-    /// There is no connection, or not yet.
+    /// There is no connection.
     Idle,
-    /// Until it was discarded.
+    /// The connection; it may have been discarded since.
     Ready(Connection),
     /// The last attempt failed.
     Failed(BackendError),
@@ -77,18 +75,18 @@ impl Connections {
         &self.of_manager
     }
 
-    /// That of the runtime that this is called on.
+    /// The connection of the calling runtime.
     pub(super) fn here(&self) -> Result<Arc<RuntimeConnection>, Failure> {
         let here = self.by_runtime.here(|_| kept(&self.connector, None));
         here.map_err(Failure::refused)
     }
 
-    /// A connection of this runtime, which is made if there is none.
+    /// An open connection of the calling runtime.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         self.here()?.connection(deadline).await
     }
 
-    /// Closes every connection. What is asked of them from now on fails.
+    /// Closes every connection. Later requests fail.
     pub(super) fn close(&self) {
         self.by_runtime.close();
         self.listening.close();
@@ -102,7 +100,7 @@ impl Drop for Connections {
 }
 
 impl RuntimeConnection {
-    /// The connection, if there is one.
+    /// The connection, if it is open.
     pub(super) fn ready(&self) -> Option<Connection> {
         match &*self.state.borrow() {
             State::Ready(connection) if connection.is_open() => Some(connection.clone()),
@@ -110,34 +108,34 @@ impl RuntimeConnection {
         }
     }
 
-    /// A connection will be needed: it is made if there is none.
+    /// Starts opening a connection, if there is none.
     pub(super) fn prepare(&self) {
         if self.ready().is_none() {
             self.demand.notify_one();
         }
     }
 
-    /// The connection, made if there is none.
+    /// The connection; waits until it is open.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         if let Some(connection) = self.ready() {
             return Ok(connection);
         }
-        // Seldom, and so not in the room of every call.
+        // Rare, and boxed so that not every call needs room for it.
         Box::pin(self.next_connection(deadline)).await
     }
 
     async fn next_connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         let mut state = self.state.subscribe();
         let (mut asked, mut last) = (false, None);
-        // By the manager's timers: until there is a connection it is not known
-        // whether this runtime has any.
+        // The timer is the manager's: the calling runtime may have none, which shows only when a
+        // connection is opened.
         let timeout = self.connector.time.sleep(deadline);
         tokio::pin!(timeout);
         loop {
             match &*state.borrow_and_update() {
                 State::Ready(connection) if connection.is_open() => return Ok(connection.clone()),
                 State::Gone => return Err(Failure::refused(errors::runtime_gone())),
-                // A failure from before says nothing of now.
+                // A failure from before this call says nothing about now.
                 State::Failed(error) if asked => {
                     if error.kind() != BackendErrorKind::Unavailable {
                         return Err(Failure::refused(error.clone()));
@@ -150,7 +148,7 @@ impl RuntimeConnection {
             self.demand.notify_one();
             tokio::select! {
                 biased;
-                // The sender is in here.
+                // Cannot fail: `self` has the sender.
                 _ = state.changed() => {}
                 () = &mut timeout => {
                     return Err(last.map_or_else(Failure::not_sent, Failure::refused));
@@ -160,7 +158,7 @@ impl RuntimeConnection {
     }
 }
 
-/// A connection, and the task that keeps it.
+/// A connection, and the task that keeps it open.
 fn kept(
     connector: &Arc<Connector>,
     listener: Option<Listener>,
@@ -184,14 +182,14 @@ impl RuntimeConnection {
             time,
             ..
         } = &*self.connector;
-        // A connection was made or has broken: messages may have been missed.
+        // Called when a connection was opened or has broken: messages may have been missed.
         let missed = || {
             if let Some(listener) = &listener {
                 listener.events.missed();
             }
         };
-        // The longest is shorter than any call waits: each sees an attempt of its own
-        // time, and can say why there is no connection.
+        // The longest pause is shorter than any call waits, so that each call sees at least one
+        // attempt, and can report why there is no connection.
         let longest = Duration::from_millis(500).min(settings.patience());
         let mut backoff = Backoff::new(Duration::from_millis(20), longest);
         loop {
@@ -210,7 +208,7 @@ impl RuntimeConnection {
             backoff.reset();
             self.state.send_replace(State::Ready(connection.clone()));
             missed();
-            // Until it breaks, is discarded, or leads nowhere.
+            // Until it breaks, is discarded, or the server has moved.
             tokio::select! {
                 biased;
                 () = connection.drive(driver) => {}
@@ -223,7 +221,7 @@ impl RuntimeConnection {
     }
 }
 
-/// A runtime that ends drops its tasks, and this with them.
+/// Marks the runtime as ended: it then drops its tasks, and this with them.
 struct Gone(Arc<RuntimeConnection>);
 
 impl Drop for Gone {

@@ -21,15 +21,15 @@ use crate::engine::time::Time;
 use crate::stores::address::Address;
 use crate::stores::tier::FoundTier;
 
-/// Makes connections.
+/// Opens connections.
 pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) locator: Locator,
     pub(super) space: Keyspace,
     pub(super) endpoint: Endpoint,
     pub(super) time: Time,
-    /// The highest token that was had. A server that has lost its last writes,
-    /// or has replaced one that did not pass them on, is told of it.
+    /// The highest token that was granted. A server that has lost its last writes, or that has
+    /// replaced another one without getting them, is raised to it.
     pub(super) highest_token: AtomicU64,
     /// What the server's tokens are worth.
     pub(super) tokens: FoundTier,
@@ -48,8 +48,8 @@ impl Connector {
         })
     }
 
-    /// Connects, logs in, lifts the token counter, and looks whether the server
-    /// keeps it. The whole takes no longer than until the deadline.
+    /// Connects, logs in, raises the token counter, and finds out whether the server keeps it.
+    /// All of this must be done by the deadline.
     pub(super) async fn open(
         &self,
         listener: Option<&Arc<Listener>>,
@@ -125,7 +125,7 @@ impl Connector {
         Ok((connection, driver))
     }
 
-    /// No token that is drawn over this connection may be this or lower.
+    /// Returns the token floor: all tokens that are drawn over this connection must be above it.
     async fn set_up(
         &self,
         client: &mut MultiplexedConnection,
@@ -135,7 +135,7 @@ impl Connector {
     ) -> Result<u64, BackendError> {
         let unreachable = |error| endpoint.unreachable(error);
         if let Some(label) = &self.settings.label {
-            // A user without the right to it has connections without a name.
+            // If the user lacks the permission, the connections remain without a name.
             let named = client.send_packed_command(&commands::name(label)).await;
             named.map_err(unreachable)?;
         }
@@ -146,13 +146,13 @@ impl Connector {
             client.subscribe(channel).await.map_err(unreachable)?;
         }
         if let Keyspace::Slots | Keyspace::Redisson(_) = self.space {
-            // Each slot has its own counter, which is lifted with each draw; and those of
-            // Redisson, one for each lock, are nobody's to lift.
+            // Each slot has its own counter, which every draw raises. The counters of Redisson's
+            // layout, one for each lock, are never raised.
             return Ok(0);
         }
         let lift = commands::lift_tokens(&self.space, self.highest_token.load(Ordering::Relaxed));
-        // Behind sentinels and in a cluster, a replica is meant to take over, whatever
-        // the settings of the server.
+        // With sentinels and in a cluster, a replica is meant to take over, so the settings of
+        // one server do not decide what its tokens are worth.
         let decides = matches!(self.locator, Locator::At(_));
         let asked = decides.then(durability::questions);
         let commands = commands::pipeline([lift].into_iter().chain(asked.into_iter().flatten()));
@@ -167,8 +167,8 @@ impl Connector {
         };
         match classify(&error) {
             RetryPolicy::Foreign | RetryPolicy::ForeignCounter => Err(endpoint.foreign_counter("")),
-            // The counter has gone ahead to the node that is about to get the
-            // slot: there are no tokens here, and leases may be.
+            // The counter has already moved to the node that is about to get the slot. No tokens
+            // can be drawn here, but there may still be leases.
             RetryPolicy::Ask if matches!(self.locator, Locator::Slot(..)) => Ok(u64::MAX),
             _ => {
                 self.locator.redirected(&error, address);
@@ -178,8 +178,8 @@ impl Connector {
     }
 }
 
-/// The sentinels' word is not enough: a server that they take for the master
-/// may have become a replica meanwhile.
+/// Checks that the server is a master: the one that the sentinels name may have become a replica
+/// meanwhile.
 async fn check_role(
     client: &mut MultiplexedConnection,
     endpoint: &Endpoint,

@@ -1,5 +1,5 @@
-//! What Redis and its client say, in the words of a [`BackendError`]: what
-//! happened, where, and what to do about it.
+//! Turns the errors of Redis and its client into a [`BackendError`]: what happened, where, and
+//! what to do about it.
 
 use std::fmt;
 use std::io;
@@ -33,50 +33,48 @@ const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channe
 const CERTIFICATE_ADVICE: &str = "it knows its clients by their certificates; name one that it \
     trusts, and its key, with `cert=<path>&key=<path>` in the store URL";
 
-/// A server as it is named in messages, and the secret that they must not
-/// contain.
+/// A server as it is named in messages, and the secret that messages must not contain.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     role: Role,
     name: String,
-    /// Where it is, once that is known.
+    /// Its address, once that is known.
     at: Option<Address>,
     space: Keyspace,
     secret: Option<String>,
 }
 
-/// What a server is to dlock, as its advice depends on it.
+/// The role of a server for dlock, on which the advice in messages depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Server,
-    /// Sentinels say where it is.
+    /// Its address comes from sentinels.
     Master,
     Sentinel,
     /// A cluster as a whole, or one of its nodes.
     Cluster,
 }
 
-/// What can be done about an error that the server answered with.
+/// What can be done about an error answer of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RetryPolicy {
-    /// Run the script in full.
+    /// Send the script in full.
     SendScript,
-    /// The server cannot now but may be able to in a moment.
+    /// Try again soon: the server cannot do it now.
     Retry,
-    /// Another connection may reach a server that can: after a failover, the
-    /// name of the old master may lead to the new one.
+    /// Connect again: after a failover, the name of the old master may lead to the new one.
     Reconnect,
-    /// One of the keys holds what was not written by dlock.
+    /// One of the keys has a value that dlock did not write.
     Foreign,
-    /// The token counter does.
+    /// The token counter has a value that dlock did not write.
     ForeignCounter,
     /// Another node of the cluster has the slot.
     Moved,
-    /// Another node is about to get the slot, and has what was asked for.
+    /// Another node is about to get the slot, and already has these keys.
     Ask,
-    /// A cluster cannot now, but may be able to in a moment.
+    /// Try again soon: the cluster cannot do it now.
     Cluster,
-    /// Nothing that dlock could do.
+    /// dlock can do nothing.
     #[default]
     GiveUp,
 }
@@ -92,19 +90,20 @@ const UNKNOWN: &str = "unknown command";
 const NO_CLUSTER: &str = "no cluster";
 const TOO_MANY: &str = "too many clients";
 
-/// The code of an error. Some have none of their own, and are known by their text.
+/// The code of an error. Some errors have only the general code `ERR`, and are recognized by
+/// their text.
 fn code_of(error: &ServerError) -> &str {
     const TEXTS: [(&str, &str); 11] = [
-        // What a script is not allowed, in the words of Redis 7.0.
+        // A command that a script is not allowed to run, in the words of Redis 7.0.
         ("user executing the script", "NOPERM"),
-        // `INCRBY` of something that is not a number, or has no room for one more.
+        // `INCRBY` of a value that is not a number, or that would overflow.
         ("not an integer", "DLOCKCOUNTER"),
         ("would overflow", "DLOCKCOUNTER"),
-        // Of a script, up to Redis 6.2: what its command was answered is told
-        // within "Error running script".
+        // Up to Redis 6.2, the error of a command in a script is reported within "Error running
+        // script".
         ("-READONLY", "READONLY"),
         ("-WRONGTYPE", "WRONGTYPE"),
-        // A slot that is on its way, in the middle of a script.
+        // A slot that is being moved, in the middle of a script.
         ("non local key", NOT_HERE),
         ("DB index", NO_DATABASE),
         ("nknown command", UNKNOWN),
@@ -125,7 +124,7 @@ pub(super) fn is_unknown(error: &ServerError) -> bool {
     code_of(error) == UNKNOWN
 }
 
-/// What an error with this code means, from such a server.
+/// The meaning of an error with this code, from a server with this role.
 fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
     use RetryPolicy::{
         Ask, Cluster, Foreign, ForeignCounter, GiveUp, Moved, Reconnect, Retry, SendScript,
@@ -139,7 +138,7 @@ fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
         ("DLOCKCOUNTER", _) => unavailable(ForeignCounter, SEE_LOG),
         ("WRONGPASS", _) => config(role.wrong_login_advice()),
         ("NOAUTH", _) => Meaning {
-            // A new connection logs in anew.
+            // A new connection logs in again.
             retry: Reconnect,
             ..config(role.password_advice())
         },
@@ -196,7 +195,7 @@ impl Role {
         }
     }
 
-    /// What to write into the URL.
+    /// What to write into the URL for a server that wants a password.
     fn password_advice(self) -> &'static str {
         match self {
             Self::Server => {
@@ -244,7 +243,7 @@ impl Endpoint {
         }
     }
 
-    /// With its address, now that this is known.
+    /// This endpoint with its address, which is now known.
     pub(super) fn found_at(&self, address: &Address) -> Self {
         Self {
             at: Some(address.clone()),
@@ -283,7 +282,7 @@ impl Endpoint {
         self.with_cause(told, error.clone().into())
     }
 
-    /// The connection could not be made or broke.
+    /// The connection could not be opened, or broke.
     pub(super) fn unreachable(&self, error: RedisError) -> BackendError {
         if let Ok(answer) = ServerError::try_from(error.clone()) {
             return self.refused(&answer);
@@ -291,7 +290,7 @@ impl Endpoint {
         let meaning = match error.kind() {
             ErrorKind::RESP3NotSupported => Meaning::config("dlock needs Redis 6.2 or later"),
             ErrorKind::AuthenticationFailed => Meaning::config(self.role.wrong_login_advice()),
-            // What `redis` makes of a refused SELECT.
+            // How the `redis` crate reports a refused SELECT.
             ErrorKind::Server(_) => Meaning::config("check the database number in the URL"),
             #[cfg(feature = "tls")]
             _ if Tls::wants_certificate(&error) => Meaning::config(CERTIFICATE_ADVICE),
@@ -301,9 +300,9 @@ impl Endpoint {
         self.with_cause(meaning.error(self, said), error)
     }
 
-    /// The TLS handshake failed, or the TCP connection.
+    /// The TCP connection or the TLS handshake failed.
     pub(super) fn no_connection(&self, error: io::Error) -> BackendError {
-        // rustls refuses a certificate with this kind.
+        // rustls uses this kind for a certificate that it refuses.
         let advice = if error.kind() == io::ErrorKind::InvalidData {
             "check that the server speaks TLS (else write redis://) and that its certificate is \
              valid for the host in the URL; name a private CA with `?ca=<path>`"
@@ -314,7 +313,7 @@ impl Endpoint {
         meaning.error(self, &error).with_cause(error)
     }
 
-    /// Nothing was heard in time.
+    /// No answer came in time.
     pub(super) fn silent(&self, after: Duration) -> BackendError {
         BackendError::unavailable(format!(
             "{self} did not answer within {after:.1?}; check the network, or raise the request \
@@ -330,7 +329,7 @@ impl Endpoint {
         ))
     }
 
-    /// The sentinels name it, but it does not call itself the master.
+    /// The sentinels name this server, but its own role is not master.
     pub(super) fn not_the_master(&self, role: &str) -> BackendError {
         BackendError::unavailable(format!(
             "{self} says that its role is `{role}`, and locks are kept on a master only; a \
@@ -338,7 +337,7 @@ impl Endpoint {
         ))
     }
 
-    /// The master has the lock, and too few others have it.
+    /// The master has the lock, but too few replicas have it.
     pub(super) fn too_few_replicas(
         &self,
         have: i64,
@@ -351,7 +350,7 @@ impl Endpoint {
         ))
     }
 
-    /// An answer that the protocol does not know.
+    /// An answer that Redis never gives.
     pub(super) fn nonsense(&self) -> BackendError {
         BackendError::unavailable(format!(
             "{self} gave an answer that Redis does not give; is there something else behind the \
@@ -359,7 +358,7 @@ impl Endpoint {
         ))
     }
 
-    /// Something that dlock did not write stands where one of its keys belongs.
+    /// One of dlock's keys has a value that dlock did not write.
     pub(super) fn foreign(&self, name: &dyn fmt::Display, found: &str) -> BackendError {
         BackendError::new(
             BackendErrorKind::Config,
@@ -375,7 +374,7 @@ impl Endpoint {
         )
     }
 
-    /// Or in one of them, and it could not be asked in which.
+    /// One of these keys is foreign, and it could not be found out which.
     pub(super) fn some_are_foreign(&self, key: &str) -> BackendError {
         let parts = self.space.parts(key).into_iter();
         let names = parts.map(|(name, _)| Shown(&name.to_string()).to_string());
@@ -390,14 +389,14 @@ impl Endpoint {
         )
     }
 
-    /// Something else stands where the counter of a lock's tokens belongs.
+    /// The token counter of a lock has a foreign value.
     pub(super) fn foreign_counter(&self, key: &str) -> BackendError {
         self.foreign(&self.space.counter(key), "value")
     }
 
-    /// Something else stands where one of the keys of a lock belongs, or the counter.
-    /// `types` are the answers to [`types`](super::commands::types); where they are as they
-    /// should be, it is what this part holds.
+    /// One of the keys of a lock, or the counter, is foreign. `types` are the answers to
+    /// [`types`](super::commands::types). If all types are right, the value of the key `value` is
+    /// foreign.
     pub(super) fn one_is_foreign(&self, key: &str, types: &[String], value: Part) -> BackendError {
         let parts = self.space.parts(key);
         let mut found = parts.iter().zip(types);
@@ -410,8 +409,8 @@ impl Endpoint {
         }
     }
 
-    /// Servers repeat arguments in some messages, and a `HELLO` that was
-    /// renamed away has the password among them.
+    /// Removes the password. Servers repeat arguments in some messages, and those of a `HELLO`
+    /// that was renamed away contain it.
     fn without_secret(&self, text: &str) -> String {
         match &self.secret {
             Some(secret) if !secret.is_empty() => text.replace(secret.as_str(), "***"),
@@ -429,7 +428,7 @@ impl Endpoint {
     }
 }
 
-/// The runtime ended under a call, or cannot do network I/O.
+/// The runtime ended during a call, or has no network I/O.
 pub(super) fn runtime_gone() -> BackendError {
     BackendError::new(
         BackendErrorKind::Unsupported,
@@ -451,7 +450,7 @@ mod tests {
             .expect("a server error")
     }
 
-    /// As Redis 6.2 tells it; from 7.0 on, the code comes first here too.
+    /// In the form of Redis 6.2; since 7.0, the code comes first here too.
     #[test]
     fn an_error_within_a_script_is_what_its_command_was_answered() {
         let within = |text: &str| {

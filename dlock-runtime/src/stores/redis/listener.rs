@@ -1,16 +1,16 @@
-//! Hearing of grants, and of votes that are given back.
+//! Receives messages about grants, and about votes that are given back.
 
 use redis::{PushInfo, PushKind, Value};
 
 use super::names::Keyspace;
 use crate::engine::events::Events;
 
-/// Whom the messages that come over a connection are for.
+/// Passes on the messages that come over a connection.
 pub(super) struct Listener {
     pub(super) space: Keyspace,
     pub(super) events: Events,
-    /// What each new connection subscribes to. Other channels come and go with the
-    /// waiters.
+    /// The channel to which each new connection subscribes. Subscriptions to other channels come
+    /// and go with the waiters.
     pub(super) channel: Option<String>,
 }
 

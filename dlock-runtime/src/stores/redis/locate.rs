@@ -1,4 +1,4 @@
-//! How servers are found, and what they are called.
+//! How servers are found, and what they are called in messages.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
 
-/// Where the servers are, or who knows.
+/// Where the servers are, or which servers know it.
 #[derive(Clone)]
 pub(super) enum Locator {
-    /// One server, which is always there.
+    /// One server at a fixed address.
     At(Address),
-    /// The master that these sentinels name; they are asked for each connection.
+    /// The master that these sentinels name. They are asked before each connection.
     Sentinels(Arc<Sentinels>),
-    /// Those of a cluster. These are nodes of it, who know the others.
+    /// The nodes of a cluster. These are some of them, which know the others.
     Cluster(Vec<Address>),
     /// A node of a cluster.
     Node(Address),
-    /// The node of a cluster that has this slot, and in it all keys under a tag.
+    /// The node of a cluster that has this slot, in which all keys with a tag are.
     Slot(Arc<SlotMap>, u16, Arc<str>),
 }
 
 impl Locator {
-    /// Where the names of their keys differ.
+    /// How keys are named on these servers.
     pub(super) fn space(&self, settings: &Settings) -> Keyspace {
         if let Some(recipe) = settings.recipe {
             let in_slots = !matches!(self, Self::At(_) | Self::Sentinels(_));
@@ -45,7 +45,7 @@ impl Locator {
         }
     }
 
-    /// What it is called in messages.
+    /// The name of the servers in messages.
     pub(super) fn endpoint(&self, settings: &Settings) -> Endpoint {
         let (role, name, at) = match self {
             Self::At(address) => (Role::Server, "redis".to_owned(), Some(address)),
@@ -79,12 +79,12 @@ impl Locator {
             Self::At(address) | Self::Node(address) => vec![address.to_string()],
             Self::Sentinels(sentinels) => sentinels.hosts(),
             Self::Cluster(nodes) => nodes.iter().map(Address::to_string).collect(),
-            // Others say where it is, and are connected to first.
+            // Other nodes say where it is, and they are connected to first.
             Self::Slot(..) => Vec::new(),
         }
     }
 
-    /// Where the server is. A master may have moved since it was last asked.
+    /// Finds the address of the server, again for each connection, since a master may have moved.
     pub(super) async fn locate(
         &self,
         endpoint: &Endpoint,
@@ -99,17 +99,17 @@ impl Locator {
                 Ok((*owner).clone())
             }
             Self::Sentinels(sentinels) => {
-                // The rest of the time is for the master itself.
+                // The rest of the time is needed for the master itself.
                 let deadline = deadline.within(settings.patience() / 2);
                 sentinels.locate(endpoint, time, deadline).await
             }
-            // There are connections to its nodes only.
+            // Connections are opened only to its nodes.
             Self::Cluster(_) => Err(endpoint.nonsense()),
         }
     }
 
-    /// Resolves when it is known that the server is not at this address any more: one
-    /// that says nothing does not say so, nor one that was not told.
+    /// Resolves when it is known that the server is no longer at this address. A server that is
+    /// silent does not prove that it has moved.
     pub(super) async fn moves_from(&self, address: &Address) {
         match self {
             Self::Sentinels(sentinels) => sentinels.moves_from(address).await,
@@ -118,17 +118,16 @@ impl Locator {
         }
     }
 
-    /// The server has gone, or does not answer. If it is meant for a slot, that
-    /// may be elsewhere by now.
+    /// The server has gone or does not answer. If it was chosen for a slot, the slot may have
+    /// moved.
     pub(super) fn is_in_doubt(&self) {
         if let Self::Slot(map, ..) = self {
             map.refresh_soon();
         }
     }
 
-    /// The server at this address has refused a command. Whether that is because the
-    /// slot that is meant is not its own any more: then the next connection goes
-    /// elsewhere.
+    /// Called when the server at this address has refused a command. Returns whether the reason
+    /// is that it no longer has the slot; the next connection then leads elsewhere.
     pub(super) fn redirected(&self, error: &ServerError, from: &Address) -> bool {
         use RetryPolicy::{Cluster, Moved, Reconnect};
         match (self, classify(error)) {

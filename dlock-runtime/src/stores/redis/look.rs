@@ -1,13 +1,12 @@
-//! The second look: at what the locks hold that somebody waits for. A message can
-//! be lost, and a holder that dies sends none.
+//! The second look: reads the values of the locks that are waited for. A message can be lost, and
+//! a holder that dies sends none.
 //!
-//! On one server, one `MGET` is for all the waiters of a process, and every three
-//! seconds the sign goes with it that the process is alive: waiting costs less than
-//! two commands a second, however many wait. Where permits are waited for, it is one
-//! more for each such lock whenever a lease of its holders may have ended. In a
-//! cluster locks are in slots of their own, and one command cannot ask for two of
-//! them: it is one for each lock that is waited for, and those of one node go out
-//! together.
+//! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
+//! of the process is sent with it: waiting costs less than two commands a second, however many
+//! tasks wait. For a lock whose permits are waited for, there is one more command whenever a
+//! lease of its holders may have ended. In a cluster, locks are in different slots, and one
+//! command cannot read two of them: there is one command for each lock that is waited for, and
+//! those for one node are sent together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,31 +23,31 @@ use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Waited, Waiter};
 
-/// How often a lock is looked at that somebody waits for.
+/// How often a lock that is waited for is looked at.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
-/// A waiter of a busy key makes sure of its place in the queue this often.
+/// A waiter that has not asked for this long checks its place in the queue when the lock changes
+/// hands.
 const VERIFY: Duration = Duration::from_secs(10);
 
-/// So many keys are asked for in one command: the server does nothing else
-/// meanwhile.
+/// The most keys that are read in one command, since the server does nothing else meanwhile.
 pub(super) const KEYS_AT_ONCE: usize = 1000;
 
-/// What a lock held when it was last looked at.
+/// What was seen of a lock at the last look.
 #[derive(Default)]
 pub(crate) struct Seen {
     value: Option<Vec<u8>>,
     pub(super) free: bool,
-    /// When the first of the leases ends, of those who share it: who waits for a permit
-    /// may have it then, and nothing else tells of a holder that has died.
+    /// When the first lease of the holders that share the lock ends. A waiter for a permit may
+    /// get it then, and nothing else reveals that a holder has died.
     room_at: Option<Instant>,
-    /// When the lease of who holds it ends, if it was looked at so closely.
+    /// When the holder's lease ends, if that was read.
     pub(super) ends: Option<Instant>,
 }
 
 impl RedisStore {
-    /// A node that does not answer must not keep the others from being looked at: its
-    /// own waiters find out for themselves. An error if nobody has answered.
+    /// Looks at all locks. A node that does not answer must not delay the others, and its own
+    /// waiters find out for themselves. Fails only if no node has answered.
     pub(super) async fn look(
         &self,
         waited: &mut [Waited<Self>],
@@ -59,7 +58,7 @@ impl RedisStore {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
         let alive_for = match (beats, &self.route) {
             (false, _) => Vec::new(),
-            // Nobody is asked whether its process is alive.
+            // Redisson's layout has no heartbeats.
             _ if redisson.is_some() => Vec::new(),
             (true, Route::One(..)) => vec![Arc::from("")],
             (true, Route::BySlot(_)) => keys.clone(),
@@ -73,7 +72,7 @@ impl RedisStore {
             Some(layout) => (self.held(layout, waited, deadline).await, Vec::new()),
             None => tokio::join!(self.values_of(&keys, deadline), join_all(beats)),
         };
-        // The one of a server is for all of its locks.
+        // On one server, the single heartbeat counts for all locks.
         let mut beats = beats.into_iter().cycle();
         let (mut failed, mut answered) = (None, keys.is_empty());
         let subscriptions = self.subscriptions();
@@ -92,7 +91,7 @@ impl RedisStore {
                             subscriptions.is_disconnected(&heard)
                         })
                     }) {
-                        // Its turn would pass by.
+                        // The waiter would miss its turn.
                         key.wake_all();
                     }
                 }
@@ -118,9 +117,9 @@ impl RedisStore {
         if answered { Ok(()) } else { Err(failure) }
     }
 
-    /// Has who waits for a permit ask when there may be one: one command for a lock when
-    /// the first of its leases ends that were not extended meanwhile, or when one who is
-    /// dead and stands before it has been dropped from the queue.
+    /// Wakes a waiter for a permit when one may be free. Sends one command for a lock when the
+    /// first of its leases ends that was not extended meanwhile, or when a dead waiter before it
+    /// may have been dropped from the queue.
     async fn look_for_room(&self, waited: &mut [Waited<Self>], deadline: Deadline) {
         let now = Instant::now();
         let looks = waited.iter_mut().filter_map(|key| {
@@ -129,15 +128,16 @@ impl RedisStore {
             let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
             let waits = waiters.iter().any(|waiter| most(waiter).is_some());
             (is_due && waits && holder.mode.is_shared()).then_some(async move {
-                // Who fails to find out asks, which tells why.
+                // After a failure the waiter asks for the lock, which reports the reason.
                 let found = self.look_at(&key.key, 0, deadline).await.ok().flatten();
                 let holders = found.map(|lock| lock.holders).unwrap_or_default();
                 let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
                 key.seen.room_at = ends.map(|ends| now + ends);
-                // Its message was lost.
+                // The message to this waiter was lost.
                 key.wake(|owner| holders.iter().any(|holder| holder.shows(owner)));
-                // The script lets in who is first, whoever asks; so who has the highest
-                // number asks, for which there is room if there is for any.
+                // The script grants to the first in the queue, whichever waiter asks. So the
+                // waiter with the highest number asks: if there is room for any, there is for
+                // this one.
                 let highest = key.waiters.iter_mut().max_by_key(|waiter| most(waiter));
                 if let Some(waiter) = highest
                     && most(waiter).is_some_and(|most| holders.len() < most)
@@ -150,7 +150,7 @@ impl RedisStore {
         join_all(looks).await;
     }
 
-    /// What each of these locks holds.
+    /// The values of these locks.
     pub(super) async fn values_of(
         &self,
         keys: &[Arc<str>],
@@ -175,7 +175,8 @@ impl RedisStore {
         join_all(looks).await.concat()
     }
 
-    /// Nobody in this process waits any more: in a cluster, for this lock.
+    /// Removes the sign of life: nobody in this process waits any more (in a cluster, for this
+    /// lock).
     pub(super) async fn farewell_to(&self, key: &str, deadline: Deadline) {
         if self.space().redisson().is_some() {
             return;
@@ -186,7 +187,7 @@ impl RedisStore {
     }
 }
 
-/// How many may have the lock together, as one who waits for a permit would have it.
+/// The number of permits that a waiter goes by.
 fn most(waiter: &Waiter) -> Option<usize> {
     match waiter.mode {
         Mode::Permits(most) => Some(usize::try_from(most).unwrap_or(usize::MAX)),
@@ -194,13 +195,13 @@ fn most(waiter: &Waiter) -> Option<usize> {
     }
 }
 
-/// Says who should ask again, by what the lock holds now.
+/// Marks the waiters that should ask again, by the present value of the lock.
 fn wake(key: &mut Waited<RedisStore>, value: Value) {
     let Value::BulkString(value) = value else {
-        // It is free, or of another type, which asking shows. The holder has died, or
-        // the server has lost its data. Whoever asks makes the server grant the lock to
-        // the first in the queue; if one was no help, they may all have lost their
-        // places.
+        // The lock is free, or the key has another type, which the next attempt reports. The
+        // holder has died, or the server has lost its data. An attempt of any waiter makes the
+        // server grant the lock to the first in the queue. If one attempt did not help, all
+        // waiters may have lost their places.
         let all = if key.seen.free { usize::MAX } else { 1 };
         let waiters = key.waiters.iter_mut().take(all);
         waiters.for_each(|waiter| waiter.wake = true);
@@ -212,24 +213,24 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
     let holder = LockValue::parse(&value);
     for waiter in &mut key.waiters {
         let cause = match holder {
-            // All who wait are told; the message to this one was lost.
+            // The mark was announced to all waiters; the message to this one was lost.
             None if done_by(&value).is_some() => true,
-            // The message that said so was lost; or the holder has overtaken the
-            // queue, does not know of it, and would not hand the lock on.
+            // The message to this waiter was lost; or the holder has overtaken the queue, does
+            // not know about it, and would not hand the lock on.
             Some(LockValue {
                 mode: Mode::Write,
                 owner,
                 waited,
                 ..
             }) => owner == waiter.owner || !waited,
-            // Other readers may have been let in, so why not this.
+            // Other readers have been granted the lock, so this one may be too.
             Some(LockValue { owner, .. }) => {
                 owner == waiter.owner || (changed && waiter.mode == Mode::Read)
             }
-            // Asking shows what it is.
+            // An attempt reports what the value is.
             None => changed,
         };
-        // The lock goes from hand to hand and passes this one by.
+        // The lock goes from holder to holder, and this waiter may have lost its place.
         let passed_by = changed && now.saturating_duration_since(waiter.since) >= VERIFY;
         waiter.wake |= cause || passed_by;
     }

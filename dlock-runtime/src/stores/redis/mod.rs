@@ -1,22 +1,21 @@
 //! The `redis://` store: one Redis server.
 //!
-//! - A free lock is taken by `SET NX PX`, and everything else is done by one
-//!   Lua script for each operation, by the server's clock.
-//! - Who does not get it waits in a list at the server. The release hands the
-//!   lock to the next who is alive, within the script, so that it is never free
-//!   while somebody waits and nobody overtakes; and sends a message on the one
+//! - A free lock is taken by `SET NX PX`. Every other operation is one Lua script, by the
+//!   server's clock.
+//! - A request that does not get the lock waits in a list at the server. The release hands the
+//!   lock to the next waiter whose process is alive, within the script, so that the lock is never
+//!   free while somebody waits, and nobody overtakes. The script then sends a message on the
 //!   channel of that waiter's process.
-//! - A message is a hint. The waiter that it wakes asks the server, and once a
-//!   second the process looks at all the locks it waits for, so a lost message
-//!   costs a second. Only for that second, when a holder has died or the next in
-//!   the queue does not listen, may a newcomer overtake.
-//! - Fencing tokens come from one counter for all locks, which is lifted to the
-//!   server's clock (in microseconds) on every new connection: they rise even
-//!   if Redis loses its data, unless its clock goes back or it has granted more
-//!   than 15,000 locks a second on average.
+//! - A message is only a hint. The waiter that it wakes asks the server, and once a second the
+//!   process looks at all the locks it waits for, so a lost message costs a second. Only during
+//!   that second, when a holder has died or the next waiter does not listen, may a newcomer
+//!   overtake.
+//! - Fencing tokens come from one counter for all locks, which is raised to the server's clock
+//!   (in microseconds) on every new connection. So they rise even if Redis loses its data, unless
+//!   its clock goes back or it has granted more than 15,000 locks a second on average.
 //!
-//! What each part does is said at the top of its file; `names.rs` lists the keys, and
-//! `values.rs` what they hold.
+//! The top of each file says what that part does; `names.rs` lists the keys, and `values.rs`
+//! their values.
 
 mod batcher;
 mod channels;
@@ -78,24 +77,22 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// The server at `redis://[user:password@]host[:port][/database]`, or at
-    /// `rediss://…` over an encrypted connection (cargo feature `tls`), or by its unix socket at
-    /// `redis+unix://[user:password@]/path[?db=N]`.
+    /// The server at `redis://[user:password@]host[:port][/database]`; or at `rediss://…` over an
+    /// encrypted connection (cargo feature `tls`); or at
+    /// `redis+unix://[user:password@]/path[?db=N]` over its unix socket.
     ///
     /// Or the master that the sentinels name at
-    /// `redis+sentinel://[user:password@]host[:port],host,…/master[/database]`,
-    /// with `?replicas=N` for locks that count only when N replicas have them
-    /// too, and `?sentinel_username=…&sentinel_password=…` for sentinels that
-    /// ask for a password.
+    /// `redis+sentinel://[user:password@]host[:port],host,…/master[/database]`. With
+    /// `?replicas=N`, a lock counts only when N replicas have it too;
+    /// `?sentinel_username=…&sentinel_password=…` are for sentinels that ask for a password.
     ///
-    /// A user and password are percent-encoded. `rediss://…?ca=<path>` trusts
-    /// the authority whose certificate is in that file, in place of the
-    /// system's; `cert=<path>&key=<path>` is what a server is shown that knows its clients by
-    /// certificates. Nothing is connected before the first use.
-    ///
+    /// A user and password are percent-encoded. `rediss://…?ca=<path>` trusts the authority whose
+    /// certificate is in that file, instead of the system's authorities; `cert=<path>&key=<path>`
+    /// is the client certificate for a server that asks for one. Nothing is connected before the
+    /// first use.
     /// # Errors
     ///
-    /// The URL is not understood. The message never holds a password.
+    /// The URL is not valid. The message never contains a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         Ok(Self {
             engine: Engine::new(Config::read(url)?),

@@ -1,22 +1,21 @@
-//! The name of everything that dlock keeps in Redis.
+//! The names of all keys and channels that dlock uses in Redis.
 //!
-//! | on one server | in a cluster | with `quorum=masters` | what |
+//! | on one server | in a cluster | with `quorum=masters` | what it is |
 //! |---|---|---|---|
 //! | `dlock:{<key>}` | the same | `dlock:vote:{<tag>}:{<key>}` | the lock |
-//! | `…:queue` | `…:queue` | | who waits for it |
-//! | `…:readers` | `…:readers` | `…:readers` | who shares it |
-//! | | `…:never` | | nothing: see [`Keyspace::never`] |
+//! | `…:queue` | `…:queue` | | the waiters of the lock |
+//! | `…:readers` | `…:readers` | `…:readers` | the holders that share the lock |
+//! | | `…:never` | | never exists: see [`Keyspace::never`] |
 //! | `dlock:token` | `dlock:token:{<tag>}` | `dlock:token:{<tag>}` | the counter that fencing tokens are drawn from |
-//! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | the waiters of this process are alive |
+//! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | exists while the waiters of this process are alive |
 //! | `dlock:out:{<key>}:<owner>` | the same | | this owner was taken out of the queue, and may not know it yet |
-//! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which they are told of a grant |
+//! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which these waiters are told of a grant |
 //! | | | `dlock:voters` | the tags of the slots that vote |
-//! | `dlock:wake:<lock>` | | the same | channel on which a node of several tells that it is free of a lock |
+//! | `dlock:wake:<lock>` | | the same | channel on which a voter reports that its vote for a lock is free again |
 //!
-//! What stands in the first braces is all that a cluster looks at to find the
-//! slot, so everything that belongs to a lock is in one slot. A tag is a number
-//! that leads to a chosen slot. No key makes the name of another one's queue: a
-//! lock's name ends in `}`, and none of its other keys' does.
+//! A cluster finds the slot by the text in the first braces alone, so all keys of a lock are in
+//! one slot. A tag is a number that leads to a chosen slot. No key can produce the name of
+//! another key's queue: the name of a lock ends in `}`, and the names of its other keys do not.
 
 use std::fmt;
 use std::io::Write as _;
@@ -29,13 +28,13 @@ use super::redisson::Layout;
 use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
-/// What stands before the name of a process, or of a lock.
+/// Prefixes of the names that end in a process or a lock.
 pub(super) const ALIVE: &str = "dlock:alive:";
 pub(super) const WAKE: &str = "dlock:wake:";
-/// What stands before a lock and one who was taken out of its queue.
+/// Prefix of the note that an owner was taken out of a lock's queue.
 pub(super) const OUT: &str = "dlock:out:";
 
-/// What follows the name of a lock in those of its other keys.
+/// Suffixes of the lock's name in the names of its other keys.
 pub(super) const QUEUE: &str = ":queue";
 pub(super) const READERS: &str = ":readers";
 
@@ -48,30 +47,30 @@ const COUNTER: &str = "dlock:token";
 /// The tags of the slots that vote, in a cluster with `quorum=masters`.
 pub(super) const VOTERS: &str = "dlock:voters";
 
-/// So many slots a cluster has.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// Where the names of keys must differ, as not all of them are on one server.
+/// How keys are named, depending on how they are distributed over servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Keyspace {
-    /// One server has them all.
+    /// One server has all keys.
     Server,
     /// A cluster: each lock has its slot.
     Slots,
-    /// One of several votes in a cluster: all locks are in the slot of this tag.
+    /// A voter in a cluster: all its locks are in the slot of this tag.
     Vote(Arc<str>),
     /// Redisson's names, on one server or in a cluster.
     Redisson(Layout),
 }
 
-/// What is listened to: a lock, by all who wait for it in this process, or by one of them.
+/// What is listened to: a lock, for all its waiters in this process or for one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Heard {
     pub(super) key: Arc<str>,
     pub(super) owner: Option<Owner>,
 }
 
-/// What holds text, which may be of the right type and yet not dlock's.
+/// A key with text in it, which may have the right type and still not be dlock's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     Lock,
@@ -88,7 +87,7 @@ impl Keyspace {
         }
     }
 
-    /// Redisson's layout, if it is that.
+    /// Redisson's layout, if the keys have that.
     pub(super) fn redisson(&self) -> Option<Layout> {
         match self {
             Self::Redisson(layout) => Some(*layout),
@@ -108,14 +107,13 @@ impl Keyspace {
         self.name(key, READERS)
     }
 
-    /// A key that is never there. A cluster refuses a script that is told of it
-    /// for as long as the slot is on its way, at either node, and before it has
-    /// begun: some of its keys are missing.
+    /// A key that never exists. While the slot is being moved, a cluster, at either node, refuses
+    /// a script with this key before it begins, since one of its keys is missing.
     pub(super) fn never<'a>(&'a self, key: &'a str) -> Name<'a> {
         self.name(key, ":never")
     }
 
-    /// All that is kept of a lock, and of which type it is.
+    /// All keys of a lock, with their types.
     pub(super) fn parts<'a>(&'a self, key: &'a str) -> Vec<(Name<'a>, &'static str)> {
         match self {
             Self::Redisson(layout) => {
@@ -146,21 +144,21 @@ impl Keyspace {
         }
     }
 
-    /// What an operator finds of one lock, by its names.
+    /// The names of the keys that an operator finds for one lock.
     pub(super) fn stored_as(&self, key: &str) -> Vec<String> {
         let mut parts = self.parts(key);
         if self.redisson().is_none() {
-            // The counter is that of many locks.
+            // The counter serves many locks.
             parts.pop();
         }
         parts.iter().map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The keys of a lock that a script is told of, the lock first. A cluster is told of
-    /// every key: only so does it refuse the script before it has begun while some of
-    /// them are on their way to another node. By which keys the waiters' processes
-    /// are alive is known to the queue alone; so there is one more that is missing
-    /// for certain.
+    /// The keys of a lock that are passed to a script, the lock first. In a cluster every key is
+    /// passed: only then does the cluster refuse the script, before it begins, while some of them
+    /// are being moved to another node. The keys that say whether the waiters' processes are
+    /// alive are known only from the queue; therefore one more key is passed that certainly does
+    /// not exist.
     pub(super) fn script_keys<'a>(
         &'a self,
         key: &'a str,
@@ -195,8 +193,7 @@ impl Keyspace {
         }
     }
 
-    /// A glob pattern for the locks whose key begins with `prefix`, and perhaps
-    /// some others.
+    /// A glob pattern for the locks whose keys begin with `prefix`. It may match some others too.
     pub(super) fn locks_with(&self, prefix: &str) -> String {
         let Name([start, tag, middle, ..]) = self.lock(prefix);
         let mut pattern = format!("{start}{tag}{middle}");
@@ -213,9 +210,9 @@ impl Keyspace {
         pattern
     }
 
-    /// The counter that the tokens of a lock are drawn from. A counter for each
-    /// lock would have to be kept for ever, or its tokens would start again when
-    /// it is dropped; so there is one for all locks, or one for all of a slot.
+    /// The counter from which the tokens of a lock are drawn. There is one for all locks, or for
+    /// all locks of a slot: a counter for each lock would have to be kept forever, or its tokens
+    /// would start again after it is deleted.
     pub(super) fn counter<'a>(&'a self, key: &'a str) -> Name<'a> {
         match self {
             Self::Server => Name([COUNTER, "", "", "", "", ""]),
@@ -230,7 +227,7 @@ impl Keyspace {
         match self {
             Self::Vote(tag) => slot_of(tag.as_bytes()),
             Self::Redisson(layout) => layout.slot(key),
-            // Up to where the first brace is closed.
+            // The tag ends where the first brace is closed.
             Self::Slots if would_end_its_tag(key) => {
                 let braces = key.bytes().take_while(|byte| *byte == b'{').count();
                 slot_of("{".repeat(1 + braces).as_bytes())
@@ -241,17 +238,17 @@ impl Keyspace {
         }
     }
 
-    /// The channel on which a process is told of grants: of this lock, where each has
-    /// its slot. In Redisson's layout, all who wait for a lock; or one of them.
+    /// The channel on which a process is told of grants; in a cluster, of grants of this lock. In
+    /// Redisson's layout, the channel of all waiters of a lock, or of one of them.
     pub(super) fn wake_channel(&self, process: Process, key: &str, by: Option<Owner>) -> String {
         match self {
-            // Who waits is told of the lock, and asks.
+            // The message only names the lock, and the waiters ask.
             Self::Redisson(layout) => layout.wake_channel(key, by),
             _ => self.of_process(WAKE, process, key),
         }
     }
 
-    /// What this owner listens to, who waits for a lock.
+    /// What an owner listens to while it waits for a lock.
     pub(super) fn heard(&self, key: &Arc<str>, owner: Owner) -> Heard {
         let by_owner = self.redisson().is_some_and(|layout| layout.recipe.queues());
         Heard {
@@ -260,7 +257,7 @@ impl Keyspace {
         }
     }
 
-    /// Which of those who wait a channel is for, if it is for one, and that of its lock.
+    /// The lock's channel for this channel, and the waiter, if the channel is for one waiter.
     pub(super) fn heard_by<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
         match self {
             Self::Redisson(layout) => layout.heard_by(channel),
@@ -268,8 +265,8 @@ impl Keyspace {
         }
     }
 
-    /// The key that says that the waiters of a process are alive: those for this lock,
-    /// where each has its slot.
+    /// The key that shows that the waiters of a process are alive; in a cluster, its waiters for
+    /// this lock.
     pub(super) fn alive_key(&self, process: Process, key: &str) -> String {
         self.of_process(ALIVE, process, key)
     }
@@ -283,13 +280,12 @@ impl Keyspace {
         format!("{prefix}{braces}:{process}")
     }
 
-    /// Where a node of several says that it has been given its vote for a lock
-    /// back.
+    /// The channel on which a voter reports that its vote for a lock was given back.
     pub(super) fn freed_channel(&self, key: &str) -> String {
         format!("{WAKE}{}", self.lock(key))
     }
 
-    /// The keys whose locks this channel is for.
+    /// The keys of the locks to which a channel belongs.
     pub(super) fn freed_keys<'n>(&self, channel: &'n str) -> impl Iterator<Item = &'n str> {
         let keys = match self {
             Self::Redisson(layout) => layout.freed_keys(channel),
@@ -301,17 +297,17 @@ impl Keyspace {
         keys.into_iter().flatten()
     }
 
-    /// A message on a wake channel: the queue entry that was granted a lock, its
-    /// owner, and the key of that lock.
+    /// Parses a message on a wake channel: the queue entry that was granted the lock, its owner,
+    /// and the key of the lock.
     pub(super) fn parse_wake<'n>(&self, message: &'n str) -> Option<(&'n str, Owner, &'n str)> {
         let (entry, lock) = message.split_once(' ')?;
         Some((entry, owner_of(entry)?, self.key_of(lock)?))
     }
 }
 
-/// A cluster takes empty braces for none, and the keys of such a lock would be
-/// in different slots. It gets one more brace, and so do those that look as if
-/// they had got it.
+/// Whether the name of this lock would have empty braces. A cluster ignores empty braces, and the
+/// keys of such a lock would be in different slots. Its name gets one more brace, and so do the
+/// names that look as if they had got one.
 fn would_end_its_tag(key: &str) -> bool {
     key.trim_start_matches('{').starts_with('}')
 }
@@ -356,7 +352,7 @@ impl ToRedisArgs for Name<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut name = out.writer_for_next_arg();
         for part in self.0 {
-            // It writes to memory.
+            // Cannot fail: it writes to memory.
             let _ = name.write_all(part.as_bytes());
         }
     }
@@ -410,7 +406,7 @@ mod tests {
         }
     }
 
-    /// What a cluster makes of a name, by its specification.
+    /// The slot of a name, by the specification of Redis Cluster.
     fn slot_of_name(name: &str) -> u16 {
         let tag = name.split_once('{').and_then(|(_, rest)| {
             let (tag, _) = rest.split_once('}')?;
@@ -447,7 +443,7 @@ mod tests {
         for slot in 0..SLOTS {
             assert_eq!(slot_of(tag_of(slot).as_bytes()), slot);
         }
-        // All processes must find the same.
+        // All processes must compute the same tags.
         assert_eq!(tag_of(slot_of(b"0")), "0");
         assert_eq!(tag_of(16383), "39296");
     }

@@ -1,5 +1,5 @@
-//! The `redis+redlock://` store: independent Redis servers, of which a majority
-//! must agree. It is a [quorum](crate::quorum) whose voters are single servers.
+//! The `redis+redlock://` store: independent Redis servers, a majority of which must agree. It is
+//! a [quorum](crate::quorum) whose voters are single servers.
 
 use super::config::Config;
 use super::locate::Locator;
@@ -50,8 +50,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// The URL is not understood, or names fewer than three servers, or one of
-    /// them twice. The message never holds a password.
+    /// The URL is not valid, or names fewer than three servers, or one of them twice. The message
+    /// never contains a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
         let nodes = url.hosts.len();
@@ -84,7 +84,7 @@ impl Redlock {
         })
     }
 
-    /// The first of its servers by itself.
+    /// The first of its servers, as a store of its own.
     #[doc(hidden)]
     #[must_use]
     pub fn voter(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {

@@ -1,5 +1,5 @@
-//! One command and its answer: over which connection it goes, and what it means
-//! that there is none, or an error.
+//! One command and its answer: which connection it is sent over, and what an error or a missing
+//! answer means.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,58 +25,59 @@ use crate::engine::events::Events;
 use crate::store::{Applied, Cause, Failure, Next};
 use crate::token::TOKENS_PER_GRANT;
 
-/// One server, the master that sentinels name, a cluster, or the slot of one; as they
-/// are reached from any runtime.
+/// One server, the master that sentinels name, a cluster, or one slot of a cluster, with the
+/// connections of all runtimes.
 pub(crate) struct RedisStore {
-    /// What they have in common, and how the one is connected to if there is one.
+    /// What all servers have in common, and how to connect if there is only one.
     pub(super) connector: Arc<Connector>,
     pub(super) route: Route,
-    /// With `replicas=N`: what waits for replicas goes this way.
+    /// With `replicas=N`: the connections for commands that wait for replicas.
     pub(super) confirming: Option<Arc<Connections>>,
     pub(super) process: Process,
     pub(super) events: Events,
-    /// It is one of several who vote.
+    /// Whether it is one voter of a quorum.
     pub(super) votes: bool,
-    /// Those of a cluster whose slots vote, if this is one of them.
+    /// The voters of a cluster, if this is a slot that votes.
     pub(super) electorate: Option<Arc<dyn Electorate>>,
-    /// What is listened to on one server, where each lock has a channel of its own.
+    /// The subscriptions on a single server, if each lock has a channel of its own.
     pub(super) subscriptions: Option<Arc<Subscriptions>>,
 }
 
-/// Which of them has a lock.
+/// Which server has a lock.
 pub(super) enum Route {
-    /// There is one. It may be the node of a cluster that has the slot which votes.
+    /// There is one server. It may be the node of a cluster that has the voting slot.
     One(Arc<Connections>, Option<Arc<Topology>>),
-    /// Each slot has a node.
+    /// The node of the lock's slot.
     BySlot(Arc<Topology>),
 }
 
 /// What an operation remembers from attempt to attempt.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    /// Commands are on their way over this connection.
+    /// The connection over which commands are in flight.
     pub(super) in_flight: Option<Connection>,
     pub(super) listing: Option<Box<Listing>>,
 }
 
-/// How far a list has come.
+/// The progress of a list.
 pub(super) struct Listing {
-    /// To the servers that are still to be asked.
+    /// Connections to the servers that are still to be scanned.
     pub(super) servers: VecDeque<Arc<RuntimeConnection>>,
     pub(super) cursor: u64,
-    /// What was found: a scan may show a key twice, and so may two nodes when its slot moves.
+    /// The keys found so far. A set, since a scan may return a key twice, and so may two nodes
+    /// when its slot moves.
     pub(super) found: BTreeSet<String>,
-    /// Those that are not looked at yet.
+    /// The keys that have not been looked at yet.
     pub(super) ahead: VecDeque<String>,
     pub(super) locks: Vec<LockInfo>,
 }
 
-/// What a server has said.
+/// The answer of a server.
 pub(super) struct Answer {
     pub(super) value: Value,
-    /// To what is sent behind some commands, see [`How`].
+    /// The answer to the second command that is sent behind some commands, see [`How`].
     pub(super) behind: Value,
-    /// Where it came from.
+    /// The connection over which it came.
     pub(super) from: Connection,
     /// When the command was sent.
     pub(super) sent_at: Instant,
@@ -103,7 +104,7 @@ impl RedisStore {
         }
     }
 
-    /// What is listened to, if each lock has a channel of its own.
+    /// The subscriptions, if each lock has a channel of its own.
     pub(super) fn subscriptions(&self) -> Option<&Arc<Subscriptions>> {
         match &self.route {
             Route::One(..) => self.subscriptions.as_ref(),
@@ -111,7 +112,7 @@ impl RedisStore {
         }
     }
 
-    /// The connection of the runtime that this is called on, to where a lock is.
+    /// The connection of the calling runtime to the server that has a lock.
     pub(super) async fn connection(
         &self,
         key: &str,
@@ -126,8 +127,8 @@ impl RedisStore {
         }
     }
 
-    /// Sends one command to where a lock is, of which nothing is left if the caller
-    /// leaves.
+    /// Sends one command to the server of a lock. The command must leave nothing there that has
+    /// to be given back if the caller leaves.
     pub(super) async fn ask(
         &self,
         key: &str,
@@ -139,7 +140,7 @@ impl RedisStore {
             .await
     }
 
-    /// Sends one command to where a lock is, alone or with others.
+    /// Sends one command to the server of a lock, alone or together with others.
     pub(super) async fn exchange(
         &self,
         key: &str,
@@ -149,7 +150,7 @@ impl RedisStore {
         build: impl Fn() -> Cmd + Sync,
     ) -> Result<Answer, Failure> {
         let from = match &self.confirming {
-            // There is one for the whole process.
+            // There is only one such connection for the whole process.
             Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
             _ => self.connection(key, deadline).await?,
         };
@@ -160,7 +161,7 @@ impl RedisStore {
         Ok(answer)
     }
 
-    /// The answer may be an error of the server's.
+    /// Sends a command and returns the answer, which may be an error of the server.
     async fn send(
         &self,
         from: Connection,
@@ -181,9 +182,9 @@ impl RedisStore {
         })
     }
 
-    /// A script that the server does not know is sent in full, and what is ahead at
-    /// the node that is about to get its slot is asked for there. Neither is a
-    /// repetition: the command was not run.
+    /// Handles an error answer. A script that the server does not know is sent in full; if the
+    /// keys are already at the node that is about to get the slot, the command is sent there.
+    /// Neither repeats the command, since it was not run.
     async fn follow(
         &self,
         key: &str,
@@ -216,7 +217,7 @@ impl RedisStore {
                 false => build(),
             };
             answer = if ahead {
-                // The one right behind the other.
+                // `ASKING` must be directly before the command.
                 let commands = commands::pipeline([commands::asking(), command]);
                 let sent_at = Instant::now();
                 attempt.in_flight = Some(from.clone());
@@ -235,7 +236,7 @@ impl RedisStore {
         Ok(answer)
     }
 
-    /// Sends one command over this connection, wherever what it is about may be by now.
+    /// Sends one command over this connection, even if its keys may have moved.
     pub(super) async fn ask_over(
         &self,
         to: &Connection,
@@ -251,9 +252,9 @@ impl RedisStore {
         }
     }
 
-    /// The last of the numbers that were drawn behind a lock. A counter that has lost
-    /// what it was when the connection was made would give old ones again: a new
-    /// connection lifts it.
+    /// Checks the last token number that was drawn for a lock. A counter that is lower than when
+    /// the connection was opened has lost data, and would give old numbers again. A new
+    /// connection raises it.
     pub(super) fn drawn(&self, from: &Connection, last: i64) -> Result<u64, Failure> {
         let last = last.unsigned_abs();
         if last.saturating_sub(TOKENS_PER_GRANT - 1) > from.token_floor() {
@@ -270,8 +271,8 @@ impl RedisStore {
         })
     }
 
-    /// With an answer, nothing is on its way any more. A connection that is broken,
-    /// or on which nothing is heard, is replaced.
+    /// Notes the outcome of a command: after an answer, nothing is in flight any more. A
+    /// connection that is broken or silent is replaced.
     fn hear<T>(
         &self,
         from: &Connection,
@@ -308,7 +309,7 @@ impl RedisStore {
         })
     }
 
-    /// What an error answer means. A script that fails is not undone.
+    /// Turns an error answer into a failure. What a script did before it failed is not undone.
     pub(super) async fn refused(
         &self,
         from: &Connection,
@@ -321,7 +322,7 @@ impl RedisStore {
         let (endpoint, policy) = (from.endpoint(), classify(&error));
         let cause = match policy {
             Foreign => {
-                // Who leaves meanwhile may have left something.
+                // If the caller leaves meanwhile, the script may have left something.
                 attempt.in_flight = Some(from.clone());
                 let foreign = self.foreign(from, key, Part::Lock, deadline).await;
                 attempt.in_flight = None;
@@ -352,12 +353,12 @@ impl RedisStore {
         }
     }
 
-    /// Another node has the slot of a lock, or none has.
+    /// Another node has the slot of a lock, or no node has it.
     fn redirected(&self, from: &Connection, error: &ServerError, policy: RetryPolicy) -> Next {
         match &self.route {
-            // Nobody can follow.
+            // A single server has no other node to ask.
             Route::One(_, None) => return Next::Stop,
-            // The next connection goes to where the slot is.
+            // The next connection leads to the node that has the slot.
             Route::One(_, Some(_)) => {
                 if self.connector.locator.redirected(error, from.address()) {
                     from.discard();
@@ -373,8 +374,8 @@ impl RedisStore {
         Next::Pause
     }
 
-    /// A number was no number, or had no room for one more: that of the tokens, or when
-    /// the lease of a reader ends.
+    /// The error for a value that is not a number or would overflow: the token counter, or the
+    /// end of a reader's lease.
     async fn no_number(&self, from: &Connection, key: &str, deadline: Deadline) -> BackendError {
         let endpoint = from.endpoint();
         let counter = from
@@ -388,8 +389,8 @@ impl RedisStore {
         }
     }
 
-    /// Says which of the keys is not dlock's; if none is by its type, this part by what
-    /// it holds.
+    /// The error that names the key that is not dlock's. If all types are right, the value of the
+    /// key `value` is foreign.
     pub(super) async fn foreign(
         &self,
         from: &Connection,
@@ -410,10 +411,10 @@ impl RedisStore {
     }
 }
 
-/// Tokens begin with the clock's microseconds, and have five thousand years to get here.
+/// Tokens start at the clock's microseconds, so they reach this value only in thousands of years.
 const HIGHEST_TOKEN: i64 = i64::MAX >> 6;
 
-/// It was answered with what Redis does not give.
+/// The failure for an answer that Redis never gives.
 pub(super) fn nonsense(from: &Connection) -> Failure {
     Failure {
         cause: Cause::Error(from.endpoint().nonsense()),

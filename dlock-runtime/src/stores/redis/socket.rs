@@ -1,4 +1,4 @@
-//! The way to a server: connecting and logging in.
+//! Connecting to a server and logging in.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,25 +21,25 @@ use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
 
-/// Firewalls and load balancers forget a connection that is idle for minutes,
-/// and the next command would then be met with silence.
+/// Firewalls and load balancers drop a connection that is idle for minutes, and the next command
+/// would then get no answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// So many commands of other tasks may wait for the connection to take them.
-/// The client's 50 are fewer than a busy service has tasks, each of which would
-/// be put to sleep and woken once more.
+/// How many commands may wait until the client's connection takes them. The client's default of
+/// 50 is less than the number of tasks in a busy service, each of which would be put to sleep and
+/// woken once more.
 const PIPELINE_BUFFER: usize = 1024;
 
-/// What bytes go over, encrypted or not.
+/// A socket, encrypted or not.
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 
-/// Does the reading and writing of a connection: when it ends, so has the connection,
-/// and dropping it closes the socket.
+/// Reads and writes for a connection. When it ends, the connection has ended; dropping it closes
+/// the socket.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Connects and logs in. What is published goes to `hear`.
+/// Connects and logs in. Published messages are passed to `hear`.
 pub(super) async fn open(
     address: &Address,
     settings: &Settings,
@@ -64,7 +64,7 @@ pub(super) async fn open(
     Ok((connection, Box::pin(driver)))
 }
 
-/// Asks over a connection for these questions only.
+/// Asks these questions over a new connection, which is then closed.
 pub(super) async fn ask_once(
     questions: &Pipeline,
     address: &Address,
@@ -89,7 +89,7 @@ pub(super) async fn ask_once(
     }
 }
 
-/// What a connection says that is not there any more.
+/// The error of a connection that has ended.
 pub(super) fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::UnexpectedEof).into()
 }
@@ -123,8 +123,8 @@ async fn connect_to_file(_: &str) -> io::Result<Box<dyn Socket>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Connects to whichever of the addresses answers first: one that swallows what is
-/// sent to it must not keep the others from being tried.
+/// Connects to the address that answers first: an address that swallows packets must not keep the
+/// others from being tried.
 async fn connect_to_one(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let attempts: Vec<_> = addresses
         .map(|address| Box::pin(TcpStream::connect(address)))
@@ -147,7 +147,7 @@ mod tests {
 
     const A_MOMENT: Duration = Duration::from_millis(250);
 
-    /// A listener whose queue is full: what is sent to it, the kernel drops.
+    /// A listener whose queue is full: the kernel drops what is sent to it.
     async fn black_hole() -> (Socket, Vec<TcpStream>) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

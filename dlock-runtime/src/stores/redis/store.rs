@@ -1,5 +1,5 @@
-//! The commands of one operation: what the engine asks of Redis, be it one server,
-//! the master that sentinels name, or a cluster.
+//! The commands of each operation that the engine asks of Redis: of one server, of the master
+//! that sentinels name, or of a cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,24 +38,24 @@ use crate::store::{
 };
 use crate::token::TOKENS_PER_GRANT;
 
-/// Within the time for which a process counts as alive, twice.
+/// Fits twice into the time for which a process counts as alive.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// How long a subscription in a cluster outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);
 
-/// The same beside Redisson. Who waits again at once goes on listening.
+/// How long it outlives its last waiter in Redisson's layout. A task that waits again at once
+/// keeps the subscription.
 const LEAVES_AFTER: Duration = Duration::from_millis(50);
 
-/// What `acquire.lua` says to one who was taken out of the queue.
+/// The answer of `acquire.lua` to a waiter that was taken out of the queue.
 const TAKEN_OUT: &[u8] = b"x:";
 
-/// So many places are asked for, and so many are undone, in one command: the
-/// server does nothing else meanwhile. If there are more, the next of them is
-/// granted the lock, and it goes on from there.
+/// The most places that are read, and undone, in one command, since the server does nothing else
+/// meanwhile. If there are more, the next of them gets the lock, and is disowned in turn.
 const DISOWNED_AT_ONCE: usize = 500;
 
-/// Commands on their way: a release behind them, over their connection, is run after
+/// Commands in flight. A release that is sent behind them, over the same connection, is run after
 /// them.
 pub(crate) struct Flight {
     connection: Connection,
@@ -100,8 +100,8 @@ impl Store for RedisStore {
             let listener = Listener {
                 space: connector.space.clone(),
                 events: events.clone(),
-                // Who waits for votes listens to the locks, and so does who waits beside
-                // Redisson.
+                // Waiters for votes listen to the lock's own channel, and so do those in
+                // Redisson's layout.
                 channel: (!votes && connector.space.redisson().is_none())
                     .then(|| connector.space.wake_channel(process, "", None)),
             };
@@ -132,7 +132,8 @@ impl Store for RedisStore {
         {
             let (subscriptions, events) = (Arc::clone(subscriptions), store.events.clone());
             let (time, patience) = (context.time.clone(), context.patience());
-            // Who listens is all that there is to be seen of who waits.
+            // In this layout, waiters are visible to others only by their subscriptions, so an
+            // idle one must end soon.
             context.spawn(async move {
                 loop {
                     events.left().await;
@@ -183,7 +184,7 @@ impl Store for RedisStore {
     fn capabilities(config: &Config) -> Capabilities {
         let (name, strict_with, in_order) = match config.locator {
             Locator::At(_) => ("redis", durability::STRICT_WITH, true),
-            // A failover may take a replica that lacks the last of them.
+            // A failover may promote a replica that lacks the last tokens.
             Locator::Sentinels(_) => ("redis", "", true),
             Locator::Cluster(_) | Locator::Node(_) | Locator::Slot(..) => ("cluster", "", false),
         };
@@ -215,7 +216,7 @@ impl Store for RedisStore {
     }
 
     fn located(&self) -> Option<backend::Servers> {
-        // Each master has locks of its own.
+        // Each master has other locks, so all of them are listed.
         let masters = self.topology()?.map.masters();
         (!masters.is_empty()).then(|| {
             let masters = masters.iter().map(|node| (**node).clone());
@@ -226,8 +227,8 @@ impl Store for RedisStore {
 
     fn opening(&self, request: &Request) -> Opening {
         match (&self.route, self.subscriptions()) {
-            // Each slot has a counter of its own: the script is the cheapest way. A
-            // place in the queue needs a subscription, and the lock may be free.
+            // Each slot has a counter of its own, so the script is the cheapest way. A place in
+            // the queue needs a subscription first, and the lock may be free.
             (_, Some(subscriptions)) if !subscriptions.hears(&self.heard(request)) => Opening::Try,
             (_, Some(_)) => Opening::Place,
             (Route::One(..), None) if request.mode == Mode::Write => Opening::First,
@@ -254,7 +255,7 @@ impl Store for RedisStore {
             let answer = self.exchange(&request.key, How::Take, deadline, attempt, set);
             answer.await.map_err(|failure| Failure {
                 applied: match failure.applied {
-                    // An error, and so it has done nothing.
+                    // The server refused the command, so it has done nothing.
                     Applied::Answered => Applied::No,
                     applied => applied,
                 },
@@ -288,7 +289,7 @@ impl Store for RedisStore {
                     && matches!(request.mode, Mode::Permits(_))
                     && let Some(held) = LockValue::parse(value)
                 {
-                    // One of those who share it.
+                    // One of the holders that share the lock.
                     request.has_seen(held.mode);
                 }
                 if !queues {
@@ -306,7 +307,8 @@ impl Store for RedisStore {
         let last = match drawn {
             Value::Nil if has_no_tokens => 0,
             Value::Int(last) => self.drawn(&server, last)?,
-            // The lock is had without a number. The script asks for one again.
+            // The lock is granted, but without a token. The next attempt runs the script, which
+            // draws one.
             Value::ServerError(error) => {
                 let refused = self.refused(&server, &request.key, error, deadline, attempt);
                 return Err(Failure {
@@ -319,21 +321,21 @@ impl Store for RedisStore {
         let highest = &self.connector.highest_token;
         highest.fetch_max(last, Ordering::Relaxed);
         if self.confirming.is_some() {
-            // Who leaves meanwhile leaves the lock.
+            // If the caller leaves meanwhile, the lock has to be given back.
             attempt.in_flight = Some(server);
             let confirmed = Box::pin(self.confirmed(request, deadline)).await;
             attempt.in_flight = None;
             sent_at = confirmed?;
         }
         Ok(Take::Granted(Granted {
-            // All of them are above the floor.
+            // `drawn` has checked that the whole block is above the floor.
             token: last.saturating_sub(TOKENS_PER_GRANT - 1),
             sent_at,
             record: (),
         }))
     }
 
-    /// Those of one node must not wait for long for those of another.
+    /// In a cluster, the leases of one node must not wait long for those of another.
     fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
         match self.route {
             Route::One(..) => request_timeout,
@@ -352,7 +354,7 @@ impl Store for RedisStore {
     ) -> Vec<Result<Renewed, Failure>> {
         let requests: Vec<_> = due.iter().map(|due| &due.request).collect();
         if self.is_replaced().is_err() {
-            // The others may have granted them to somebody else.
+            // The slots that vote instead may have granted the locks to other owners.
             return requests.iter().map(|_| Ok(Renewed::Gone)).collect();
         }
         self.renew_all(&requests, deadline).await
@@ -369,7 +371,7 @@ impl Store for RedisStore {
         let build = || self.release_of(ending, request);
         let is_marked = matches!(ending, Ending::Done(_));
         let how = match request.is_followed() {
-            // As durable as the lock was.
+            // The mark must be as durable as the lock was.
             _ if is_marked && self.confirming.is_some() => How::Confirmed,
             true => How::WithTheNext,
             false => How::Plain,
@@ -451,17 +453,18 @@ impl Store for RedisStore {
 
     async fn follow(&self, flight: Flight, request: &Request) -> Followed {
         let Flight { connection, ending } = flight;
-        // Whatever was on its way, it may have left a place.
+        // Whatever was in flight, it may have left a place in the queue.
         let ending = match ending {
             Ending::Released => Ending::Left,
             ending => ending,
         };
-        // In full, as there is one chance.
+        // With the full script, since it is sent only once.
         let release = scripts::in_full(&self.release_of(ending, request));
         match connection.run_behind(release).await {
             Ok(Value::ServerError(error)) => {
                 use RetryPolicy::{Ask, Cluster, Moved, Retry};
-                // Nothing of it was run before the slot moved, or all of it.
+                // The commands in flight were run either completely before the slot moved, or not
+                // at all.
                 if let Moved | Ask | Cluster | Retry = classify(&error) {
                     return Followed::Run;
                 }
@@ -583,19 +586,19 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Whether others vote in this one's place.
+    /// Fails if other slots vote instead of this one.
     pub(super) fn is_replaced(&self) -> Result<(), BackendError> {
         self.electorate.as_ref().map_or(Ok(()), |all| all.check())
     }
 
-    /// The command that gives back what a request has.
+    /// The command that gives back what a request holds.
     fn release_of(&self, ending: Ending, request: &Request) -> Cmd {
         let space = self.space();
         if self.votes {
             return commands::release_vote(space, request, ending != Ending::Outvoted);
         }
-        // Who has left may be in the queue instead, or as well; and the script counts its
-        // arguments.
+        // A caller that has left may have a place in the queue instead, or as well. A mark needs
+        // this argument too, since the script counts its arguments.
         let queued_by = (ending != Ending::Released).then_some(self.process);
         let done_for = match ending {
             Ending::Done(time) => Some(time),
@@ -604,22 +607,23 @@ impl RedisStore {
         commands::release(space, request, queued_by, done_for)
     }
 
-    /// Nobody in this process waits for these locks of a cluster any more.
+    /// Removes the sign of life for these locks of a cluster: nobody in this process waits for
+    /// them any more.
     async fn forget(&self, keys: Vec<Arc<str>>, deadline: Deadline) {
         let farewells = keys.iter().map(|key| self.farewell_to(key, deadline));
         join_all(farewells).await;
         for key in &keys {
-            // Who came in the meantime may have been passed over as dead.
+            // A waiter that came in the meantime may have been passed over as dead.
             self.events.freed(key);
         }
     }
 
-    /// What it listens to while it waits.
+    /// What the request listens to while it waits.
     fn heard(&self, request: &Request) -> Heard {
         self.space().heard(&request.key, request.owner)
     }
 
-    /// The one question of a waiter, asked as often as it likes.
+    /// Asks for the lock by the script, which a waiter may repeat as often as it likes.
     pub(super) async fn ask_for_lock(
         &self,
         request: &Request,
@@ -633,17 +637,18 @@ impl RedisStore {
         asked.await
     }
 
-    /// Who cannot be told of its turn would be passed over. But whether it can must not
-    /// decide on whether it may wait.
+    /// Subscribes before the request takes a place: a waiter that cannot be notified of its turn
+    /// would be passed over. If the subscription fails, the request waits all the same.
     async fn listen(&self, request: &Request, deadline: Deadline) {
         let heard = &self.heard(request);
         match &self.route {
             Route::One(one, _) => match &self.subscriptions {
-                // A message comes over the manager's connection.
+                // Messages come over the manager's connection.
                 None => one.of_manager().prepare(),
                 Some(subscriptions) if subscriptions.hears(heard) => {}
                 Some(subscriptions) => {
-                    // So that it is left again, whatever becomes of the caller.
+                    // Makes sure that the subscription is left again, whatever becomes of the
+                    // caller.
                     self.events.beats(self.connector.time.now());
                     let patience = self.connector.settings.patience();
                     let limit = deadline.within(patience / 2);
@@ -659,15 +664,15 @@ impl RedisStore {
         }
     }
 
-    /// The lock counts when so many replicas have it, and from then on. Until that is
-    /// so it is asked for again, as it is this owner's.
+    /// With `replicas=N`, the lock counts from the moment when N replicas have it. Until then the
+    /// lock, which this owner already has, is confirmed again.
     async fn confirmed(&self, request: &Request, deadline: Deadline) -> Result<Instant, Failure> {
-        // However late the answer was seen.
+        // There is time for this, however late the first answer was seen.
         let patience = self.connector.settings.patience();
         let deadline = deadline.max(Deadline::after(patience));
         let failure = match self.renew_one(request, deadline).await {
             Ok(Renewed::Extended { sent_at }) => return Ok(sent_at.into_std()),
-            // It is elsewhere, or free: to ask at once might find the same.
+            // The lock is at another server, or free. Asking again at once might find the same.
             Ok(Renewed::Gone) => Failure::not_sent(),
             Err(failure) => failure,
         };

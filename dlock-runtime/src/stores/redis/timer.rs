@@ -12,8 +12,8 @@ use crate::clock::time_is_real;
 use crate::deadline::{Deadline, Elapsed};
 use crate::engine::time::Time;
 
-/// When a command is sent, and until when its answer is waited for. To look at
-/// the clock costs: it is done once for each command.
+/// When a command is sent, and until when its answer is awaited. Reading the clock costs time, so
+/// it is read once for each command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     pub(super) at: Instant,
@@ -29,26 +29,25 @@ impl Sending {
         }
     }
 
-    /// So much later than it was sent.
+    /// This much later than it was sent.
     pub(super) fn after(self, wait: Duration) -> Deadline {
         Deadline::from(self.at, wait)
     }
 }
 
-/// The timer of commands that are sent one after the other. To set one and take
-/// it back for each of them would cost more than to let it go off too early, once
-/// in a while, and to set it anew.
+/// A timer for commands that are sent one after the other. To create a timer for each command and
+/// drop it would cost more than to keep one that sometimes fires too early and is then reset.
 #[derive(Debug)]
 pub(super) struct Timer {
-    /// Where it is at home: timers are of one runtime, and end with it.
+    /// The runtime of the timer: timers belong to one runtime, and end with it.
     runtime: Id,
-    /// Only a runtime of one thread lets a test pause its time.
+    /// A test can pause the time only of a current-thread runtime.
     pausable: bool,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timer {
-    /// A timer for the runtime that this is called on.
+    /// A timer for the calling runtime.
     pub(super) fn of_this_runtime() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         Some(Self {
@@ -58,7 +57,7 @@ impl Timer {
         })
     }
 
-    /// Ends the future at the deadline; what was sent at `sent` was so just now.
+    /// Ends the future at the deadline. `sent` must be now, or very recent.
     pub(super) async fn bound<F: Future>(
         &mut self,
         time: &Time,
@@ -92,7 +91,7 @@ impl Timer {
         .await
     }
 
-    /// Whether it can be set here. Once it is, it may be looked at from anywhere.
+    /// Whether the timer can be used here. Once it is created, it may be polled from anywhere.
     fn is_of_use(&self, now: Instant) -> bool {
         let at_home = || Handle::try_current().is_ok_and(|here| here.id() == self.runtime);
         (self.sleep.is_some() || at_home()) && (!self.pausable || time_is_real(now))
@@ -108,14 +107,14 @@ mod tests {
         use std::future::{pending, ready};
         let time = Time::of_the_machine(Handle::current());
         let mut timer = Timer::of_this_runtime().expect("a runtime");
-        // Later than the one before, and sooner.
+        // Deadlines later and earlier than the one before.
         for wait in [5, 60_000, 20, 60_000, 5].map(Duration::from_millis) {
             let now = Instant::now();
             let deadline = Deadline::from(now, wait);
             if wait > Duration::from_secs(1) {
                 let answer = timer.bound(&time, now, deadline, ready(())).await;
                 assert!(answer.is_ok(), "an answer that is there counts");
-                // Sets it.
+                // This sets the timer.
                 let mut waits = pin!(timer.bound(&time, now, deadline, pending::<()>()));
                 let soon = tokio::time::timeout(Duration::from_millis(1), waits.as_mut());
                 assert!(soon.await.is_err(), "ended before its deadline");
@@ -127,7 +126,8 @@ mod tests {
         }
     }
 
-    /// With tokio's timer this would end at once, as nothing else is to be done.
+    /// With tokio's timer this would end at once, since paused time advances when all tasks are
+    /// idle.
     #[test]
     fn paused_time_does_not_shorten_a_deadline() {
         let manager = tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! What dlock's keys hold in Redis, as text.
+//! The values of dlock's keys in Redis, as text.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::backend::owner::LONGEST_OWNER;
 use crate::backend::{Mode, Owner};
 use crate::stores::asker::Asker;
 
-/// What stands behind the owner of a grant that its waiter has not answered yet.
+/// Follows the owner of a grant that its waiter has not claimed yet.
 pub(super) const UNCLAIMED: char = '?';
 
-/// This backend among all the others that share the server: names the channel
-/// on which its waiters are told, and the key that says they are alive. Two
-/// managers of one process have one each.
+/// Identifies this backend among all that share the server: it names the channel on which its
+/// waiters are notified, and the key that shows that they are alive. Two managers of one process
+/// have different ones.
 pub(super) type Process = Owner;
 
-/// Who has a permit stands among the readers.
+/// Permits are stored among the readers.
 pub(super) fn letter(mode: Mode) -> &'static str {
     match mode.is_shared() {
         true => "r",
@@ -25,13 +25,13 @@ pub(super) fn letter(mode: Mode) -> &'static str {
     }
 }
 
-/// What a lock key holds.
+/// The value of a lock's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockValue {
     pub(super) mode: Mode,
-    /// The writer; or the reader who was let in last by the queue.
+    /// The writer; or the reader that the queue let in last.
     pub(super) owner: Owner,
-    /// Since when the writer holds it whom the queue has let in, in unix ms.
+    /// Since when a writer that the queue has let in holds the lock, in unix ms.
     pub(super) since: Option<u64>,
     /// The holder is a writer, and somebody may wait.
     pub(super) waited: bool,
@@ -63,16 +63,16 @@ impl LockValue {
     }
 }
 
-/// What the lock of a writer holds for which nobody waits.
+/// The value of a writer's lock that nobody waits for.
 ///
-/// Not by way of a formatter: each lock that is taken and given back is written
-/// twice, and for a lone caller it tells.
+/// It is not written by a formatter: each lock that is taken and released writes it twice, and
+/// for a single caller that is noticeable.
 pub(super) struct WriterValue(pub(super) Owner);
 
 impl ToRedisArgs for WriterValue {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         const DIGITS: usize = 16;
-        /// Of a number of 64 bits.
+        /// The digits of the largest `u64`.
         const MOST_DIGITS: usize = 20;
         let hex = |number: u64| -> [u8; DIGITS] {
             std::array::from_fn(|place| {
@@ -107,7 +107,7 @@ impl ToRedisArgs for WriterValue {
     }
 }
 
-/// A text of so many bytes at most.
+/// A text of at most this many bytes.
 struct Text<const MOST: usize> {
     bytes: [u8; MOST],
     length: usize,
@@ -134,7 +134,7 @@ impl<const MOST: usize> Text<MOST> {
     }
 }
 
-/// By whom a body has been done that was to run once, if the lock says so.
+/// The owner whose body has been done, if the value is a mark.
 pub(super) fn done_by(value: &[u8]) -> Option<&str> {
     let owner = std::str::from_utf8(value).ok()?.strip_prefix("d:")?;
     Owner::read(owner).map(|_| owner)
@@ -149,12 +149,12 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
     }
 }
 
-/// A place in a queue. All of it is needed to leave the queue again.
+/// A place in a queue. The whole text is needed to leave the queue again.
 pub(super) fn queue_entry(asker: Asker, ttl_ms: u64, process: Process) -> String {
     format!("{}:{asker}:{ttl_ms}:{process}", letter(asker.mode))
 }
 
-/// Whose place an entry is.
+/// The owner of a queue entry.
 pub(super) fn owner_of(entry: &str) -> Option<Owner> {
     Asker::read(entry.split(':').nth(1)?).map(|asker| asker.owner)
 }

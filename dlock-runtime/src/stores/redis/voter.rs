@@ -1,7 +1,7 @@
-//! One server, or the slot of a cluster, as one voter of several.
+//! One server, or one slot of a cluster, as a voter of a quorum.
 //!
-//! A vote is the lock on it, in the keys and by the scripts of a single server. Who
-//! waits listens on the lock's own channel.
+//! A vote is the lock on it, with the keys and scripts of a single server. Waiters listen on the
+//! lock's own channel.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Voter for RedisStore {
         self.connector.endpoint.to_string()
     }
 
-    /// Some servers keep it to themselves. A slot has no name but its own.
+    /// Some servers do not report their `run_id`. For a slot, there is nothing to compare.
     async fn identity(&self, deadline: Deadline) -> Option<String> {
         if *self.space() != Keyspace::Server {
             return None;
@@ -131,21 +131,21 @@ impl Voter for RedisStore {
             if let Ok(Ok(_)) = answer {
                 return Ok(());
             }
-            // Its own connection may be slow.
+            // Silence alone does not close the manager's connection, which may only be slow.
             if is_given || answer.is_ok() {
                 connection.discard();
             }
             Err(Failure::not_sent())
         };
-        // It may be elsewhere by now.
+        // The slot may have moved.
         pinged
             .await
             .inspect_err(|_| connector.locator.is_in_doubt())
     }
 }
 
-/// Who has the lock by what it holds. `None`: it is free, or of another type, which
-/// asking shows.
+/// The holder of a lock, by the value of its key. `None`: the lock is free, or the key has
+/// another type, which the next attempt to take it reports.
 fn holder(value: &Value) -> Option<Holder> {
     let Value::BulkString(value) = value else {
         return None;
