@@ -43,9 +43,9 @@ pub trait Voter: Store<Record = ()> {
     /// Whether a connection is open, so that a question of the calling runtime is sent at once.
     fn is_connected(&self) -> bool;
 
-    /// Asks for the vote: the lock on this voter, and behind it a block of token
-    /// numbers; or what is there if the answer is no. [`Vote::Failed`] is for a
-    /// vote that was given, but without numbers.
+    /// Asks for the vote: the lock on this voter and then, after it is granted, a block of token
+    /// numbers. If the answer is no, returns the holder. [`Vote::Failed`] is for a vote that was
+    /// granted, but without numbers.
     fn vote(
         &self,
         request: &Request,
