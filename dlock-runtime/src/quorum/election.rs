@@ -252,7 +252,6 @@ impl<V: Voter> Quorum<V> {
     /// Gives back the votes that were granted, before it returns, and without waking waiters:
     /// requests that met these votes met no majority, and do not wait for their end. The other
     /// voters are left to their engines.
-    /// engines.
     async fn give_back(
         &self,
         candidate: &Request,

@@ -1,4 +1,4 @@
-//! Which servers have the locks, and how they are found.
+//! The settings in a store URL: which servers have the locks, and how they are found.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::settings::{FORM, SOCKET, Settings};
 use super::topology::Topology;
 use crate::backend::{BackendError, Protocol, Servers};
 
-/// What a store URL says.
+/// The settings in a store URL.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(super) settings: Settings,
     pub(super) locator: Locator,
-    /// It is one of several who vote.
+    /// Whether it is one voter of a quorum.
     pub(super) votes: bool,
-    /// Those of a cluster whose slots vote, if this is one of them.
+    /// The voters of a cluster, if this is a slot that votes.
     pub(super) electorate: Option<Arc<dyn Electorate>>,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Config {
 pub(super) trait Electorate: Send + Sync {
     fn topology(&self) -> &Arc<Topology>;
 
-    /// An error if others vote by now: they grant locks without asking these, and what
-    /// was had from these is worth nothing any more.
+    /// Fails if other slots vote now: they grant locks without asking these, and the votes of
+    /// these are worthless.
     fn check(&self) -> Result<(), BackendError>;
 
-    /// Nobody votes any more.
+    /// Closes the connections: no more votes are needed.
     fn close(&self);
 }
 
@@ -42,7 +42,7 @@ impl Config {
         }
     }
 
-    /// Reads the URL of one server, by its host or its socket, or that of the sentinels of a master.
+    /// Reads the URL of one server (by its host or its socket) or of a master with sentinels.
     pub(super) fn read(url: &str) -> Result<Self, BackendError> {
         if let Some(("redis+sentinel" | "rediss+sentinel", _)) = url.split_once(':') {
             let (settings, sentinels) = sentinel::read(url)?;
@@ -67,7 +67,7 @@ impl Config {
         }
     }
 
-    /// The servers, as far as it is known where they are.
+    /// The servers, as far as their addresses are known.
     pub(super) fn servers(&self) -> Servers {
         let hosts = self.locator.hosts();
         let servers = Servers::new(Protocol::Redis, hosts).encrypted(self.settings.encrypted());

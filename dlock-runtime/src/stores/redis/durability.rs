@@ -1,12 +1,11 @@
-//! Whether a server keeps every token that it has confirmed, by what it says of
-//! itself. Each new connection asks: a server may have been started again with
-//! other settings, or another may have taken its place.
+//! Whether a server keeps every token that it has confirmed, according to its settings. Each new
+//! connection asks again: a server may have been restarted with other settings, or another server
+//! may have taken its place.
 //!
-//! Redis syncs its append-only file before it answers, if `appendfsync` is
-//! `always`; but not while it writes a snapshot or a new file, if
-//! `no-appendfsync-on-rewrite` is set (`flushAppendOnlyFile` in its `aof.c`). A
-//! policy of `allkeys-…` may evict the token counter itself. And a replica may be
-//! promoted without the last tokens, whatever its settings.
+//! Redis syncs its append-only file before it answers if `appendfsync` is `always`; but not while
+//! it writes a snapshot or a new file, if `no-appendfsync-on-rewrite` is set
+//! (`flushAppendOnlyFile` in its `aof.c`). A policy of `allkeys-…` may evict the token counter
+//! itself. And a replica may be promoted without the last tokens, whatever its settings.
 
 use std::collections::HashMap;
 
@@ -20,7 +19,7 @@ pub(super) const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and
     `no-appendfsync-on-rewrite no` (and let dlock's user read them, with `CONFIG GET` and \
     `ROLE`), have no replica, and let no `maxmemory-policy` evict keys without a ttl";
 
-/// Patterns, as several names in one question are for Redis 7 only.
+/// The questions. They use patterns, since only Redis 7 accepts several names in one question.
 pub(super) fn questions() -> [Cmd; 3] {
     [
         commands::setting("*append*"),
@@ -29,7 +28,7 @@ pub(super) fn questions() -> [Cmd; 3] {
     ]
 }
 
-/// What the answers say. One that is missing or refused counts against it.
+/// The tier that follows from the answers. A missing or refused answer counts against the server.
 pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
     let strict = <[Value; 3]>::try_from(answers)
         .ok()
@@ -44,7 +43,7 @@ pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
                 && is(&files, "no-appendfsync-on-rewrite", "no");
             let kept = is(&memory, "maxmemory", "0")
                 || !memory.get("maxmemory-policy")?.starts_with("allkeys");
-            // A master that nobody follows.
+            // A master without replicas.
             let alone = self::role(&role)? == (b"master", Some(0));
             Some(synced && kept && alone)
         });
@@ -54,13 +53,12 @@ pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
     }
 }
 
-/// What a server has set.
+/// The settings in an answer to `CONFIG GET`.
 pub(super) fn settings(answer: Value) -> Option<HashMap<String, String>> {
     redis::from_redis_value(answer).ok()
 }
 
-/// What a server says that it is, and, if that is a master, how many follow it: its
-/// answer to `ROLE`.
+/// The role in an answer to `ROLE`, and for a master the number of its replicas.
 pub(super) fn role(answer: &Value) -> Option<(&[u8], Option<usize>)> {
     let Value::Array(parts) = answer else {
         return None;

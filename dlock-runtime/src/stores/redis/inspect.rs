@@ -1,4 +1,4 @@
-//! Looking at locks, for whoever operates them.
+//! Inspecting and listing locks, for operators.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,11 +18,11 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
 
-/// How many locks of a list are looked at in one step, which has the time of one answer.
+/// The most locks of a list that are looked at in one step, which has the time of one answer.
 const LOOKS_AT_ONCE: usize = 1000;
 
 impl RedisStore {
-    /// And at so many of those who wait.
+    /// Looks at a lock, and at up to `waiters` of its waiters.
     pub(super) async fn look_at(
         &self,
         key: &str,
@@ -38,7 +38,7 @@ impl RedisStore {
         }
     }
 
-    /// See [`read`]; and who has said so.
+    /// The result of [`read`], and the connection from which it came.
     async fn what_is_at(
         &self,
         key: &str,
@@ -64,8 +64,8 @@ impl RedisStore {
         Ok((read, from))
     }
 
-    /// One more step of a list; `None` if it was not the last. Each key is looked at with a
-    /// script, so that of more than `most` only the first are.
+    /// One more step of a list. `None`: it was not the last. Each key is looked at by a script of
+    /// its own, so only the first `most` are.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
@@ -77,7 +77,7 @@ impl RedisStore {
             Some(listing) => listing,
             None => Box::new(self.listing()?),
         };
-        // If the step fails, it is made again.
+        // The listing stays here, so that a failed step can be repeated.
         let listing = attempt.listing.insert(listing);
         if let Some(server) = listing.servers.front() {
             let server = server.connection(deadline).await?;
@@ -99,9 +99,9 @@ impl RedisStore {
             return Ok(None);
         }
         let some = listing.ahead.len().min(LOOKS_AT_ONCE);
-        // Together, as the connection is busy with the first of them.
+        // Concurrently, so that the batcher sends them together.
         let looks = listing.ahead.range(..some).map(|key| async move {
-            // What is not a lock is not listed.
+            // A key that is not a lock is not listed.
             let (lock, _) = self.what_is_at(key, 0, deadline).await?;
             Ok::<_, Failure>(lock.ok().flatten())
         });
@@ -116,7 +116,7 @@ impl RedisStore {
         Ok(Some(Listed::with_others(locks, others)))
     }
 
-    /// Of every server that has locks.
+    /// Starts a list of all servers that have locks.
     fn listing(&self) -> Result<Listing, Failure> {
         let servers = match &self.route {
             Route::One(one, _) => VecDeque::from([one.here()?]),
@@ -136,8 +136,8 @@ impl RedisStore {
     }
 }
 
-/// Reads the answer of `inspect.lua`: a lock, or that there is none; or what dlock did not
-/// write, unless one of the keys is of another type.
+/// Reads the answer of `inspect.lua`: a lock, or none. The error is the key whose value dlock did
+/// not write, unless one of the keys has a wrong type.
 fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
     type Answer = Option<(Vec<u8>, i64, usize, Vec<(Vec<u8>, i64)>, Vec<Vec<u8>>)>;
     let answer = redis::from_redis_value::<Answer>(answer);
@@ -176,13 +176,13 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
     Ok(mode.map(lock))
 }
 
-/// The owner of a writer's lock, as it stands there.
+/// The owner in the value of a writer's lock.
 fn writer(value: &str) -> Option<&str> {
     let (_, owner) = value.split_once(':')?;
     owner.split([';', '+', UNCLAIMED]).next()
 }
 
-/// Who has this place in a queue.
+/// The waiter of a queue entry.
 fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
     let mut parts = std::str::from_utf8(entry).ok()?.split(':');
     let (mode, owner) = (parts.next()?, parts.next()?);
@@ -194,7 +194,7 @@ fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
     Some(WaiterInfo::new(owner.to_owned(), mode))
 }
 
-/// A time that is left, if there is one.
+/// The time that is left, if there is an end.
 fn in_ms(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }

@@ -1,14 +1,13 @@
-//! Renewals; with `replicas=N`, a lease counts as far as N replicas know of it.
+//! Renewals. With `replicas=N`, a lease counts only as far as N replicas have it.
 //!
-//! Redis answers before its replicas have what was written. `WAIT` waits for
-//! them, but keeps all that is sent over its connection waiting too, for its
-//! whole timeout when replicas are missing. So it has a connection of its own,
-//! and what goes there is renewals with a `WAIT` behind them: the ones show that
-//! the server at the end of this connection has the locks, whichever server that
-//! is by now, and the other that N replicas have all that it had written by
-//! then. A grant counts when it was renewed in this way, and every later
-//! renewal goes the same way. What comes while one `WAIT` is in flight goes out
-//! together behind it.
+//! Redis answers before its replicas have what was written. `WAIT` waits for them, but also
+//! delays everything that is sent over its connection, for its whole timeout if replicas are
+//! missing. So it has a connection of its own, over which renewals are sent with a `WAIT` behind
+//! them. The renewals show that the server at the end of this connection has the locks, whichever
+//! server that now is; the `WAIT` shows that N replicas have everything that this server had
+//! written by then. A grant counts once it was renewed in this way, and every later renewal is
+//! sent in the same way. Renewals that come while a `WAIT` is in flight are sent together after
+//! it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -23,20 +22,21 @@ use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
-/// So many leases are extended in one go. More would keep the server from
-/// answering others, and their answers from being read.
+/// The most leases that are extended in one go. More would delay the server's answers to others,
+/// and reading the answers here.
 const AT_ONCE: usize = 256;
 
-/// So much of its ttl a lease may wait for the answer to its renewal. Then there is
-/// time left to ask over a new connection, however long other answers may take.
+/// A renewal waits for its answer for the ttl divided by this. Then there is time left to ask
+/// over a new connection, even if other answers take longer.
 const PART_OF_TTL: u32 = 4;
 
-/// But a server may be busy for so long, and has a connection not given up for it.
+/// But it waits at least this long: a server may be busy for that long, and its connection must
+/// not be closed for that.
 const LEAST: Duration = Duration::from_millis(250);
 
 impl RedisStore {
-    /// The nodes side by side: one that is silent must not cost the leases on the
-    /// others. What is asked of one node goes out together.
+    /// Renews on all nodes concurrently, so that a silent node does not cost the leases on the
+    /// others. The renewals for one node are sent together.
     pub(super) async fn renew_all(
         &self,
         requests: &[&Request],
@@ -65,7 +65,7 @@ impl RedisStore {
         renewed.into_iter().map(|(_, renewed)| renewed).collect()
     }
 
-    /// Renews the lease, if it is held; on enough replicas too.
+    /// Renews the lease if it is held, and waits for the replicas that are needed.
     pub(super) async fn renew_one(
         &self,
         request: &Request,
@@ -103,7 +103,7 @@ impl RedisStore {
         })
     }
 
-    /// Whether so many replicas have what was written.
+    /// Checks that enough replicas have what was written.
     pub(super) fn is_on_enough(&self, answer: &Answer) -> Result<(), Failure> {
         let (endpoint, settings) = (answer.from.endpoint(), &self.connector.settings);
         let needed = settings.replicas;

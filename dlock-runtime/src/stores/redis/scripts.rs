@@ -1,5 +1,5 @@
-//! The Lua scripts: one file for each operation, each atomic at the server. What
-//! they share is in `prelude.lua`.
+//! The Lua scripts: one file for each operation, each atomic at the server. Their common part is
+//! `prelude.lua`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::names::{ALIVE, Keyspace, Name, OUT, QUEUE, READERS, WAKE};
 use super::redisson;
 use super::values::UNCLAIMED;
 
-/// How long a process counts as alive after it was last heard of.
+/// How long a process counts as alive after its last sign of life.
 pub(super) const ALIVE_FOR: Duration = Duration::from_secs(8);
 
-/// How long a grant waits for the answer of the waiter who was given it.
+/// How long a grant waits for its waiter to claim it.
 pub(super) const CLAIM: Duration = Duration::from_secs(3);
 
-/// The files beside whoever calls it, and their names.
+/// Defines the scripts in the folder beside the calling file.
 macro_rules! scripts {
     ($($script:ident $file:literal)+) => {
         #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ macro_rules! scripts {
             $($script),+
         }
 
-        /// In the same order.
+        /// In the order of [`Script`].
         const FILES: &[&str] = &[$(include_str!(concat!("scripts/", $file, ".lua"))),+];
     };
 }
@@ -43,7 +43,7 @@ scripts! {
     TestMessage "test_message"
 }
 
-/// A script as servers know it.
+/// A script and its digest.
 pub(super) struct Loaded {
     source: String,
     sha: String,
@@ -55,9 +55,9 @@ impl Loaded {
         Self { source, sha }
     }
 
-    /// A command that runs the script by its digest, as the server has it from an
-    /// earlier call; the other arguments are added to it. What comes from outside
-    /// is an argument or the name of a key, and never in the text of a script.
+    /// A command that runs the script by its digest, since the server usually has it from an
+    /// earlier call. The caller adds the other arguments. External input is only ever an argument
+    /// or the name of a key, and never part of the script's text.
     pub(super) fn on<'a>(&self, keys: impl Iterator<Item = Name<'a>> + Clone, args: usize) -> Cmd {
         let count = keys.clone().count();
         let arguments = count + args;
@@ -75,7 +75,7 @@ static ON_SERVER: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(false, false));
 static IN_SLOT: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(true, true));
 static OF_VOTE: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(true, false));
 
-/// All of them, as [`Script`] has them in order. See `prelude.lua` for what they are told.
+/// Loads all scripts in the order of [`Script`]. See `prelude.lua` for the constants.
 fn load(in_slot: bool, by_clock: bool) -> Vec<Loaded> {
     let (alive_ms, claim_ms) = (ALIVE_FOR.as_millis(), CLAIM.as_millis());
     let constants = format!(
@@ -85,7 +85,7 @@ fn load(in_slot: bool, by_clock: bool) -> Vec<Loaded> {
          local UNCLAIMED, IN_SLOT, BY_CLOCK = '{UNCLAIMED}', {in_slot}, {by_clock}\n"
     );
     let load = |file: &&str| {
-        // What is in front of it is run without it.
+        // The part before the marker runs without the prelude.
         let (head, body) = file.split_once("-- prelude\n").unwrap_or(("", file));
         let prelude = include_str!("scripts/prelude.lua");
         Loaded::new(format!("{constants}{head}{prelude}{body}"))
@@ -109,9 +109,9 @@ impl Script {
     }
 }
 
-/// The same command with the whole script in it, for a server that has just said
-/// `NOSCRIPT`, because it was restarted or its scripts were flushed. Running it this
-/// way loads it too.
+/// The same command with the full script instead of its digest, for a server that has just
+/// answered `NOSCRIPT` since it was restarted or its scripts were flushed. This also loads the
+/// script.
 pub(super) fn in_full(command: &Cmd) -> Cmd {
     let mut arguments = command.args_iter().filter_map(|argument| match argument {
         Arg::Simple(argument) => Some(argument),

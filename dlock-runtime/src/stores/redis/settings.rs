@@ -1,4 +1,4 @@
-//! How to connect to a server and log in, as a store URL says it.
+//! The parts of a store URL that say how to connect to a server and log in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::stores::url::{Form, StoreUrl};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
-/// What all URLs of Redis have for encrypted connections.
+/// The options for encrypted connections in all URLs of Redis.
 pub(super) const FILES: &[&str] = &["ca", "cert", "key"];
 
-/// What all servers of a store have in common.
+/// The settings that all servers of a store share.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) login: RedisConnectionInfo,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
-    /// That of the engine, once it has begun.
+    /// The default, until the engine sets its own.
     pub(super) request_timeout: Duration,
     /// The name of its connections.
     pub(super) label: Option<Arc<str>>,
     /// How many replicas must know of a lease before it counts.
     pub(super) replicas: usize,
-    /// Whose keys these are, if they are not dlock's own.
+    /// The class of Redisson that the keys belong to, if they are not dlock's own.
     pub(super) recipe: Option<Recipe>,
 }
 
@@ -42,7 +42,7 @@ pub(super) static FORM: Form = Form {
     files: FILES,
 };
 
-/// The same server by a socket of its machine.
+/// The URL of a server by its unix socket.
 pub(super) static SOCKET: Form = Form {
     scheme: "redis+unix",
     encrypted: None,
@@ -67,14 +67,14 @@ impl Settings {
         })
     }
 
-    /// How long replicas may take to confirm what their master has: it is an
-    /// answer that it takes too long.
+    /// How long replicas may take to confirm what their master has. A timeout of `WAIT` is an
+    /// answer too, so it must come within the patience.
     pub(super) fn wait_limit(&self) -> Duration {
         self.patience() / 2
     }
 
-    /// How long one answer may take. When none has come, there is time left to
-    /// ask over a new connection.
+    /// How long one answer may take. It leaves time to ask over a new connection if no answer
+    /// comes.
     pub(super) fn patience(&self) -> Duration {
         self.request_timeout.mul_f64(0.4)
     }
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// The number of a database, as it stands in a URL.
+/// Reads the number of a database in a URL.
 fn number(url: &StoreUrl<'_>, text: &str) -> Result<i64, BackendError> {
     if text.is_empty() {
         return Ok(0);
@@ -104,8 +104,8 @@ fn number(url: &StoreUrl<'_>, text: &str) -> Result<i64, BackendError> {
 
 pub(super) fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
     let login = RedisConnectionInfo::default()
-        // Messages and answers come over one connection: if the one still comes,
-        // so does the other.
+        // Messages and answers come over the same connection: as long as answers come, so do
+        // messages.
         .set_protocol(ProtocolVersion::RESP3)
         .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
     let login = match user {

@@ -16,14 +16,14 @@ use tokio_rustls::rustls::{AlertDescription, ClientConfig, RootCertStore};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::url::StoreUrl;
 
-/// Whom to trust, and what to show of oneself.
+/// The trusted authorities, and the client's own certificate.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Trusts the authority that the URL names, or else the system's and
-    /// Mozilla's: a container often has none of its own. Shows the certificate that
-    /// the URL names, to a server that asks for one.
+    /// Trusts the authority that the URL names, or else the system's and Mozilla's, since a
+    /// container often has no authorities. A server that asks for a certificate is shown the one
+    /// that the URL names.
     pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
         let mut roots = RootCertStore::empty();
         match url.authority()? {
@@ -35,15 +35,13 @@ impl Tls {
                 }
             }
             None => {
-                // One unreadable certificate among the system's is no reason
-                // to trust none of the others.
+                // One unreadable certificate of the system is no reason to ignore all of them.
                 let found = rustls_native_certs::load_native_certs();
                 roots.add_parsable_certificates(found.certs);
                 roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
             }
         }
-        // A provider of our own choice leaves the process-wide default to the
-        // application.
+        // An explicit provider leaves the process-wide default to the application.
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| {
@@ -66,12 +64,12 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Whether the server has closed the connection because it knows clients by their
-    /// certificates, and was shown none. With TLS 1.3 it does so behind the handshake.
+    /// Whether the server has closed the connection because it asks for client certificates and
+    /// got none. With TLS 1.3 it does so after the handshake.
     pub(super) fn wants_certificate(error: &(dyn Error + 'static)) -> bool {
         let mut cause = Some(error);
         while let Some(error) = cause {
-            // The client's own error shares its cause, and `Arc` hides whose that is.
+            // The client's error has its cause in an `Arc`, which hides the cause's type.
             let shared = error.downcast_ref::<Arc<dyn Error + Send + Sync>>();
             let error = shared.map_or(error, |shared| &**shared);
             let io = error.downcast_ref::<io::Error>();

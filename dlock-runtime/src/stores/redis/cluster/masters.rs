@@ -1,14 +1,12 @@
-//! `quorum=masters`: a lock counts when more than half of the masters have it.
+//! `quorum=masters`: a lock counts when more than half of the masters have granted it.
 //!
-//! It is a [quorum](crate::quorum) like that of independent servers. A voter is a
-//! slot, one on each master: when a replica takes over, the vote is there, as far as
-//! the replica had it.
+//! It is a [quorum](crate::quorum) like that of independent servers. A voter is a slot, one on
+//! each master: if a replica takes over, the vote is still there, as far as the replica had it.
 //!
-//! All processes must have the same voters, or two of them could have a
-//! majority each; and the masters may change. So the voters are chosen once,
-//! from the masters of that time, and written into the cluster. Whoever connects
-//! later takes them from there, and looks now and then whether they are the
-//! same still.
+//! All processes must have the same voters, or two owners could have a majority each; and the
+//! masters may change. So the voters are chosen once, from the masters at that time, and written
+//! into the cluster. A process that connects later reads them there, and checks from time to time
+//! whether they are still the same.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,22 +26,21 @@ use crate::backend::{Backend as _, BackendError, BackendErrorKind};
 use crate::engine::{Engine, Running};
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS};
 
-/// How often the voters are looked at.
+/// How often the voters are checked.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The voters, and the cluster as far as it is asked for them. It has no locks of its
-/// own here.
+/// The voters, and an engine that is used only to ask the cluster for them, not for locks.
 struct Masters {
     running: Arc<Running<RedisStore>>,
     topology: Arc<Topology>,
     tags: Vec<Arc<str>>,
-    /// Others have been chosen since.
+    /// Other voters have been chosen since.
     replaced: AtomicBool,
-    /// Dropped, it ends.
+    /// The engine ends when this is dropped.
     _engine: Engine<RedisStore>,
 }
 
-/// Who votes in a cluster: a slot for each of its masters.
+/// Finds or chooses the voters of a cluster: one slot for each of its masters.
 pub(in super::super) async fn elect(
     config: &Config,
     request_timeout: Duration,
@@ -119,7 +116,7 @@ impl Electorate for Masters {
     }
 }
 
-/// The voters in the cluster, if it has any.
+/// The voters that are written in the cluster, if there are any.
 async fn voters(running: &Running<RedisStore>) -> Result<Option<Vec<Arc<str>>>, BackendError> {
     let servers = &running.store;
     let asked = running.repeat(|deadline| servers.ask(VOTERS, deadline, commands::voters));
@@ -129,7 +126,7 @@ async fn voters(running: &Running<RedisStore>) -> Result<Option<Vec<Arc<str>>>, 
     text.map(|text| read(&text).ok_or_else(foreign)).transpose()
 }
 
-/// The voters in the cluster: those proposed here, if it has none yet.
+/// The voters that are written in the cluster. If there are none yet, writes the proposed ones.
 async fn agree_on(
     running: &Running<RedisStore>,
     proposed: &str,
@@ -144,8 +141,8 @@ async fn agree_on(
 }
 
 impl Masters {
-    /// Makes sure that the voters are known and the same, and says so if two of them
-    /// are one server.
+    /// Checks that the voters are still written in the cluster and unchanged, and warns if
+    /// several of them are on one server.
     async fn look_after(self: Arc<Self>) {
         let Topology { map, .. } = &*self.topology;
         let mut shared_before = false;
@@ -173,7 +170,7 @@ impl Masters {
                 Ok(()) = changes.changed() => continue,
             }
             next_look = Instant::now() + PERIOD;
-            // Without an answer nothing is known.
+            // Without an answer, nothing is known.
             if let Ok(found) = agree_on(&self.running, &self.tags.join(" ")).await
                 && found != self.tags
                 && !self.replaced.swap(true, Ordering::AcqRel)
@@ -189,8 +186,8 @@ impl Masters {
     }
 }
 
-/// A tag for each of these slots. They are the last of each master: slots are
-/// taken away from their lower end as a rule, so these stay for the longest.
+/// A tag for each of these slots. They are the last slots of each master: slots are usually moved
+/// away from the lower end, so these stay longest.
 fn propose(slots: Vec<u16>) -> String {
     let tags: Vec<_> = slots.into_iter().map(tag_of).collect();
     tags.join(" ")

@@ -1,15 +1,13 @@
 //! The `redis+cluster://` store: a Redis Cluster.
 //!
-//! - All keys of a lock are in one slot, and each operation is one script, as on
-//!   a single server. What differs is where it goes: the node is found anew
-//!   for each attempt, by a map that is kept up to date ([`topology`](super::topology)),
-//!   and it goes on to where it is sent.
-//! - A waiter is told on a channel of the lock's slot.
-//! - Fencing tokens come from a counter for each slot, which every draw lifts to
-//!   the clock of the node that has the slot.
-//! - With `quorum=masters` a lock counts when more than half of the masters have
-//!   it: an election as among independent servers, in which each voter is a slot
-//!   ([`masters`]).
+//! - All keys of a lock are in one slot, and each operation is one script, as on a single server.
+//!   The difference is the node: it is found again for each attempt, by a map that is kept up to
+//!   date ([`topology`](super::topology)), and redirections are followed.
+//! - A waiter is notified on a channel of the lock's slot.
+//! - Fencing tokens come from a counter for each slot, which every draw raises to the clock of
+//!   the node that has the slot.
+//! - With `quorum=masters`, a lock counts when more than half of the masters have granted it: an
+//!   election as among independent servers, in which each voter is a slot ([`masters`]).
 
 pub(super) mod masters;
 
@@ -55,7 +53,7 @@ static FORM: Form = Form {
 #[derive(Clone)]
 pub struct Cluster(Decides);
 
-/// Who decides about a lock.
+/// Which nodes decide about a lock.
 #[derive(Clone)]
 enum Decides {
     /// The node that has its slot.
@@ -64,7 +62,7 @@ enum Decides {
     Masters(Engine<Quorum<RedisStore>>),
 }
 
-/// What is done alike with either engine.
+/// Does the same with either engine.
 macro_rules! by_either {
     ($cluster:expr, $engine:ident => $what:expr) => {
         match &$cluster.0 {
@@ -75,19 +73,17 @@ macro_rules! by_either {
 }
 
 impl Cluster {
-    /// The cluster of which some nodes are at
-    /// `redis+cluster://[user:password@]host[:port],host,…`, or at
-    /// `rediss+cluster://…` over encrypted connections (cargo feature `tls`).
-    /// The others are found by asking these. User and password are the same on
-    /// all of them.
+    /// The cluster with some nodes at `redis+cluster://[user:password@]host[:port],host,…`, or at
+    /// `rediss+cluster://…` over encrypted connections (cargo feature `tls`). The other nodes are
+    /// found by asking these. User and password are the same on all of them.
     ///
-    /// With `?quorum=masters` a lock counts when more than half of the masters
-    /// have it. Nothing is connected before the first use.
+    /// With `?quorum=masters`, a lock counts when more than half of the masters have granted it.
+    /// Nothing is connected before the first use.
     ///
     /// # Errors
     ///
-    /// The URL is not understood, names a database, or a node twice. The message
-    /// never holds a password.
+    /// The URL is not valid, names a database, or names a node twice. The message never contains
+    /// a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
         let quorum = match url.option("quorum") {
@@ -127,10 +123,9 @@ impl Cluster {
         }))
     }
 
-    /// How long an operation waits for the cluster in all, 5 seconds by default:
-    /// an outage is reported after this time. Longer than a failover takes, and
-    /// operations wait for the end of that.
-    /// From a millisecond to 24 hours, or it is refused at the start.
+    /// How long an operation waits for the cluster in total, 5 seconds by default: an outage is
+    /// reported after this time. If it is longer than a failover takes, operations wait for the
+    /// end of the failover. Must be from a millisecond to 24 hours; otherwise the start fails.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.0 = match self.0 {
@@ -140,7 +135,7 @@ impl Cluster {
         self
     }
 
-    /// Where the node decides that has a lock's slot.
+    /// The engine, if the node that has a lock's slot decides.
     #[doc(hidden)]
     #[must_use]
     pub fn owner(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {
@@ -191,7 +186,7 @@ impl Backend for Cluster {
         self.backend().settle().await;
     }
 
-    // Without a second box around the future of each.
+    // These call the engine directly, to avoid a second box around each future.
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         by_either!(self, engine => engine.running()?.try_acquire(request).await)

@@ -13,7 +13,7 @@ use crate::backend::{Mode, Request};
 use crate::store::Waiter;
 use crate::token::TOKENS_PER_GRANT;
 
-/// Asks for the lock; or for a place in its queue, if it has one.
+/// Asks for the lock, or for a place in its queue if it has one.
 pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool) -> Cmd {
     let key = &request.key;
     let ttl = layout
@@ -72,8 +72,7 @@ pub(in super::super) fn renew(layout: Layout, request: &Request) -> Cmd {
     }
 }
 
-/// Gives a lease back; with `queued`, the owner may have a place in the queue instead, or
-/// as well.
+/// Gives a lease back. With `queued`, the owner may instead or also have a place in the queue.
 pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool) -> Cmd {
     let field = match layout.recipe {
         Recipe::ReadWrite => Field::of_read_write(request),
@@ -90,8 +89,8 @@ pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool)
     )
 }
 
-/// Ends what a holder has, dlock's or Redisson's, by its field, however often it has the
-/// lock: as `forceUnlock` does.
+/// Ends the lease of a holder, of dlock or of Redisson, by its field, however many times it has
+/// the lock, as `forceUnlock` does.
 pub(in super::super) fn break_lease(layout: Layout, key: &str, field: &str) -> Cmd {
     end(layout, key, field, field.ends_with(WRITE), false, true)
 }
@@ -120,12 +119,12 @@ fn end(layout: Layout, key: &str, field: &str, writes: bool, queued: bool, break
     }
 }
 
-/// A script that is told of the timeout of a reader, and of the reader.
+/// A script that gets the timeout key of a reader, and the reader.
 fn of_reader(layout: Layout, script: Script, key: &str, reader: &str, args: usize) -> Cmd {
     let behind = format!(":{reader}:rwlock_timeout:1");
     let keys = [layout.lock(key), layout.timeout(key, &behind)];
     let mut command = match script {
-        // It looks at the timeouts of all others.
+        // This script also reads the timeouts of all other readers.
         Script::ReadRelease => script.on(layout, layout.undivided(key, keys), args),
         _ => script.on(layout, keys.into_iter(), args),
     };
@@ -133,7 +132,7 @@ fn of_reader(layout: Layout, script: Script, key: &str, reader: &str, args: usiz
     command
 }
 
-/// A script of a lock with a queue.
+/// A script for a lock with a queue.
 fn of_fair(
     layout: Layout,
     script: Script,
@@ -149,7 +148,7 @@ fn of_fair(
     command
 }
 
-/// Looks at a lock, and at so many of those who have a place in its queue.
+/// Looks at a lock, and at up to `waiters` places of its queue.
 pub(in super::super) fn inspect(layout: Layout, key: &str, waiters: usize) -> Cmd {
     let one = [layout.lock(key)];
     let mut inspect = match layout.recipe {
@@ -161,7 +160,7 @@ pub(in super::super) fn inspect(layout: Layout, key: &str, waiters: usize) -> Cm
     inspect.arg(layout.timeouts(key)).arg(waiters).take()
 }
 
-/// How many of these locks are held.
+/// Counts how many of these locks are held.
 pub(super) fn count<'a>(layout: Layout, keys: impl Iterator<Item = &'a str>) -> Cmd {
     let mut exists = cmd("EXISTS");
     for key in keys {
@@ -170,7 +169,7 @@ pub(super) fn count<'a>(layout: Layout, keys: impl Iterator<Item = &'a str>) -> 
     exists
 }
 
-/// What holds these locks, for which those wait.
+/// Looks at these locks and at their waiters in this process.
 pub(super) fn look<'a>(
     layout: Layout,
     keys: impl Iterator<Item = (&'a str, &'a [Waiter])> + Clone,
@@ -189,7 +188,7 @@ pub(super) fn look<'a>(
     look
 }
 
-/// A message to nobody in particular, to see whether scripts may send messages.
+/// A message without a receiver, to check whether scripts may send messages.
 pub(in super::super) fn test_message(layout: Layout, tag: &str) -> Cmd {
     let mut message = Script::TestMessage.on(layout, std::iter::empty(), 1);
     message.arg(Shown(layout.channel(tag))).take()

@@ -1,8 +1,8 @@
-//! Owners as they stand in Redisson's hashes: `<uuid>:<number>`, which is a service and
-//! one of its threads there, and for a writer of a read/write lock `:write`.
+//! Owners as they are written in Redisson's hashes: `<uuid>:<number>`, which stands for a service
+//! and one of its threads, with `:write` for a writer of a read/write lock.
 //!
-//! Those of dlock are UUIDs of their own for each request, with the name of this crate at
-//! their end (version 8 of RFC 9562), so that who looks at a hash sees whose it is.
+//! Each request of dlock has a UUID of its own, with the name of this crate at its end (version 8
+//! of RFC 9562), so that a person who looks at a hash sees which program wrote it.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use crate::backend::{Mode, Owner, Request};
 const MARK: &str = "00646c6f636b";
 pub(super) const WRITE: &str = ":write";
 
-/// An owner of dlock's.
+/// An owner of dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(in super::super) owner: Owner,
-    /// It writes, where others may read.
+    /// Whether it is the writer of a read/write lock.
     pub(super) writes: bool,
 }
 
 impl Field {
-    /// As whom a read/write lock has it.
+    /// The field in a read/write lock.
     pub(super) fn of_read_write(request: &Request) -> Self {
         Self {
             owner: request.owner,
@@ -42,7 +42,7 @@ impl Field {
         }
     }
 
-    /// `None`: it is not one of dlock's.
+    /// Reads a field. `None`: it is not one of dlock's.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let writer = text.strip_suffix(WRITE);
         let (uuid, sequence) = writer.unwrap_or(text).split_once(':')?;
@@ -83,7 +83,7 @@ impl ToRedisArgs for Field {
     }
 }
 
-/// Whether a hash may have such a field, whosoever it is.
+/// Whether a hash may have such a field, of dlock or of Redisson.
 pub(super) fn is_field(text: &str) -> bool {
     let text = text.strip_suffix(WRITE).unwrap_or(text);
     text.rsplit_once(':').is_some_and(|(service, thread)| {

@@ -1,4 +1,4 @@
-//! Reading what a lock holds.
+//! Reading the holders and waiters of a lock.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use redis::Value;
 use super::field::is_field;
 use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 
-/// Reads the answer of `inspect.lua`: a lock, or that there is none. `Err`: it is neither
-/// Redisson's nor dlock's.
+/// Reads the answer of `inspect.lua`: a lock, or none. `Err`: it belongs neither to Redisson nor
+/// to dlock.
 pub(in super::super) fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, ()> {
     type Answer = Option<(i64, usize, String, Vec<(String, i64)>, Vec<String>)>;
     let answer = redis::from_redis_value::<Answer>(answer);
@@ -32,7 +32,7 @@ pub(in super::super) fn read(key: &str, answer: Value) -> Result<Option<LockInfo
         HolderInfo::new(field, expires_in)
     });
     let holders: Vec<_> = holders.collect();
-    // The lease of the last has just ended.
+    // Without holders, the lease of the last one has just ended.
     let is_held = !holders.is_empty();
     let places = places.into_iter();
     let queue = places.map(|owner| WaiterInfo::new(owner, Mode::Write));

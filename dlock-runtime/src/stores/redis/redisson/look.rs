@@ -1,7 +1,7 @@
-//! The second look in this layout. A hash says nothing to `MGET`: one `EXISTS` counts the
-//! locks that are held, of all that a process waits for, and as a rule that is all of them.
-//! Each by itself is looked at when one is free, and when its lease ends unless its holder
-//! has renewed it.
+//! The second look in this layout. `MGET` cannot read a hash, so one `EXISTS` counts the held
+//! locks among all that a process waits for, and usually all of them are held. The locks
+//! themselves are read only when one of them is free. A single lock is also read when its lease
+//! should have ended, and at each look while a reader waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,11 @@ use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Failure, Waited};
 
-/// No lock is looked at more often.
+/// The shortest time between two looks at a lock.
 const LEAST: Duration = Duration::from_millis(20);
 
 impl RedisStore {
-    /// What is to be said of each of these locks: the answer of `look.lua`, or that it is
-    /// held and that is all.
+    /// The state of each of these locks: the answer of `look.lua`, or only that it is held.
     pub(in super::super) async fn held(
         &self,
         layout: Layout,
@@ -49,7 +48,7 @@ impl RedisStore {
         let now = Instant::now();
         let is_due = |key: &&Waited<Self>| {
             let ends = key.seen.ends.is_none_or(|ends| ends <= now);
-            // A writer of Redisson's who becomes a reader tells nobody.
+            // A writer of Redisson that becomes a reader sends no message.
             ends || key.waiters.iter().any(|waiter| waiter.mode == Mode::Read)
         };
         let first = &keys[0].key;
@@ -84,7 +83,7 @@ impl RedisStore {
     }
 }
 
-/// Says who should ask again.
+/// Marks the waiters that should ask again.
 pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value: &Value) {
     let held = match value {
         Value::Okay => {
@@ -97,7 +96,7 @@ pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value
     let held = held.and_then(|held| held.split_once(':'));
     let held = held.and_then(|(ms, mode)| Some((ms.parse::<i64>().ok()?, mode)));
     let Some((ms, mode)) = held else {
-        // The message was lost, or the holder has died. One is enough to find out.
+        // The message was lost, or the holder has died. It is enough that one waiter asks.
         let all = if key.seen.free { usize::MAX } else { 1 };
         let waiters = key.waiters.iter_mut().take(all);
         waiters.for_each(|waiter| waiter.wake = true);
@@ -105,11 +104,11 @@ pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value
         return;
     };
     let Ok(ms) = u64::try_from(ms) else {
-        // It is no lock, as asking shows.
+        // It is not a lock, which an attempt reports.
         return key.wake_all();
     };
     if mode == "lost" {
-        // Places were lost, and nobody was told.
+        // Places were lost, and no message says so.
         key.wake_all();
     }
     for waiter in &mut key.waiters {
@@ -121,7 +120,7 @@ pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value
     (key.seen.free, key.seen.ends) = (false, Some(Instant::now() + next));
 }
 
-/// How soon a lock is looked at again whose lease ends then: its holder may have died.
+/// How soon a lock is looked at again if its lease ends at `ends`: its holder may have died.
 pub(in super::super) fn pace(ends: Instant) -> Duration {
     let left = ends.saturating_duration_since(Instant::now());
     left.clamp(LEAST, PERIOD)

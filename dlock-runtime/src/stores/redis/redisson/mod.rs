@@ -1,9 +1,8 @@
-//! `layout=redisson`: the locks of services in Java that use Redisson.
+//! `layout=redisson`: the locks of Java services that use Redisson.
 //!
-//! What is kept and how it changes is Redisson's: names, scripts and messages are here. How
-//! a command comes to its server, who waits in this process, and what becomes of a command
-//! that was not answered is what it is for dlock's own keys. `docs/design/redisson.md` has
-//! the reasons.
+//! The keys and their changes follow Redisson: its names, scripts and messages are here. How a
+//! command is sent, who waits in this process, and what becomes of a command that was not
+//! answered, is the same as for dlock's own keys. `docs/design/redisson.md` gives the reasons.
 
 pub(super) mod commands;
 pub(super) mod field;
@@ -19,7 +18,7 @@ use crate::backend::{BackendError, BackendErrorKind, Capabilities, Mode, Request
 use crate::duration::parse_duration;
 use crate::stores::url::StoreUrl;
 
-/// The options of a URL that say whose keys these are.
+/// The options of a URL for this layout.
 pub(super) const OPTIONS: &[&str] = &["layout", "recipe", FAIR_WAIT];
 
 const FAIR_WAIT: &str = "fair_wait";
@@ -34,7 +33,8 @@ pub(super) const PERMISSIONS: &str = "let this user do what dlock does: the keys
     with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
     +asking and +cluster|slots)";
 
-/// As which of Redisson's classes a lock is kept. They do not see each other.
+/// The class of Redisson by which a lock is kept. Locks of different classes do not see each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipe {
     /// `RLock`.
@@ -43,24 +43,25 @@ pub(crate) enum Recipe {
     ReadWrite,
     /// `RFencedLock`.
     Fenced,
-    /// `RFairLock`. So long who waits may be first in its queue.
+    /// `RFairLock`, with the time for which a waiter may be first in its queue.
     Fair(Duration),
 }
 
 /// Redisson's `lockWatchdogTimeout`, unless a service sets another.
 const WATCH_DOG: Duration = Duration::from_secs(30);
 
-/// Its `fairLockWaitTimeout`, likewise, and what else it may be here. Who waits is looked
-/// after once a second, and must not lose its place by that.
+/// Redisson's `fairLockWaitTimeout`, unless a service sets another, and the values that are
+/// allowed here. Not shorter: waiters are looked after once a second, and must not lose their
+/// places by that.
 const FAIR_LOCK_WAIT: Duration = Duration::from_secs(300);
 const FAIR_LOCK_WAITS: RangeInclusive<Duration> =
     Duration::from_secs(3)..=Duration::from_secs(24 * 3600);
 
-/// Where the keys are, and as what.
+/// The class of the locks, and where their keys are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(super) recipe: Recipe,
-    /// Each lock has its slot.
+    /// Whether each lock has its slot, in a cluster.
     pub(super) in_slots: bool,
 }
 
@@ -71,7 +72,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fair", Recipe::Fair(FAIR_LOCK_WAIT)),
 ];
 
-/// `None`: the keys are dlock's own.
+/// Reads the class from a URL. `None`: the keys are dlock's own.
 pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
     let layout = url.choice("layout", &[("redisson", ())])?;
     let mut recipe = url.choice("recipe", RECIPES)?;
@@ -99,7 +100,7 @@ pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
 }
 
 impl Layout {
-    /// Refuses what the class does not have.
+    /// Refuses modes that the class does not have.
     pub(super) fn check(self, request: &Request) -> Result<(), BackendError> {
         match request.mode {
             Mode::Write => {}
@@ -114,22 +115,21 @@ impl Layout {
         Ok(())
     }
 
-    /// How long a lease lasts at most. A reader that uses Redisson sets the end of all
-    /// readers' leases anew whenever it renews its own, and that may be sooner: to its
-    /// `lockWatchdogTimeout`.
+    /// The longest that a lease lasts. A reader that uses Redisson resets the end of all readers'
+    /// leases whenever it renews its own, to its `lockWatchdogTimeout`, and that may be sooner.
     pub(super) fn longest_for(self, request: &Request) -> Option<Duration> {
         (request.mode == Mode::Read).then_some(WATCH_DOG)
     }
 }
 
 impl Recipe {
-    /// What its locks can do, in a store that could do so much with keys of its own.
+    /// What its locks can do. `own` is what the store can do with keys of dlock's own.
     pub(super) fn capabilities(self, own: Capabilities) -> Capabilities {
         Capabilities {
             name: "redisson",
             fair: matches!(self, Self::Fair(_)),
             tokens: match self {
-                // Its counter is anybody's to delete, and whoever takes the lock as another
+                // Anybody may delete its counter, and a request that takes the lock as another
                 // class does not raise it.
                 Self::Fenced => TokenTier::BestEffort,
                 Self::Lock | Self::ReadWrite | Self::Fair(_) => TokenTier::None,
@@ -152,12 +152,12 @@ impl Recipe {
         }
     }
 
-    /// Whether who waits has a place.
+    /// Whether waiters have places.
     pub(super) fn queues(self) -> bool {
         matches!(self, Self::Fair(_))
     }
 
-    /// How often who waits is seen to have its place yet, and keeps it.
+    /// How often a waiter must be seen to still have its place, so that it keeps it.
     pub(super) fn keeps_places_every(self) -> Option<Duration> {
         match self {
             Self::Fair(lasts) => Some(WATCH_DOG.min(lasts / 3)),

@@ -5,17 +5,17 @@
 //! | `<key>` | the lock |
 //! | `redisson_lock_token:{<key>}` | the last token of a fenced lock |
 //! | `{<key>}:<owner>:rwlock_timeout:<n>` | when the lease of a reader ends |
-//! | `redisson_lock__channel:{<key>}` | channel on which it is told that a lock is free |
-//! | `redisson_rwlock:{<key>}` | the same of a read/write lock |
-//! | `redisson_lock__channel:{<key>}:<owner>` | channel on which it is told who is first in the queue of a fair lock that is free |
-//! | `redisson_lock_queue:{<key>}` | who waits for a fair lock |
+//! | `redisson_lock__channel:{<key>}` | channel for messages that a lock is free |
+//! | `redisson_rwlock:{<key>}` | the same for a read/write lock |
+//! | `redisson_lock__channel:{<key>}:<owner>` | channel for messages to the first waiter of a fair lock that is free |
+//! | `redisson_lock_queue:{<key>}` | the waiters of a fair lock |
 //! | `redisson_lock_timeout:{<key>}` | how long their places last |
-//! | `{<key>}:never` | nothing: see [`Layout::undivided`] |
+//! | `{<key>}:never` | never exists: see [`Layout::undivided`] |
 //!
-//! A key that has a brace goes unchanged into the others, without more around it. In a
-//! cluster, the braces of some keys lead the others to another slot than the lock's, and
-//! Redisson's scripts fail there: nobody in Java can use such a lock. So that dlock can,
-//! `{<key>}` is `{<tag>}:<key>` for them, with the tag that leads to the lock's slot.
+//! A key that contains a brace is used in the other names as it is, without braces around it. In
+//! a cluster, the braces of some keys lead the other names to another slot than the lock's, and
+//! Redisson's scripts fail there: no Java service can use such a lock. To make dlock work with
+//! such a key, its `{<key>}` is `{<tag>}:<key>`, with the tag that leads to the lock's slot.
 
 use super::super::names::{Name, slot_of, tag_of};
 use super::field::Field;
@@ -41,17 +41,17 @@ impl Layout {
         self.prefixed(QUEUE, key)
     }
 
-    /// When the places in the queue end.
+    /// The key with the times at which the places in the queue end.
     pub(in super::super) fn ends_of_places(self, key: &str) -> Name<'_> {
         self.prefixed(TIMEOUTS, key)
     }
 
-    /// All that a fair lock has.
+    /// All keys of a fair lock.
     pub(super) fn of_fair(self, key: &str) -> [Name<'_>; 3] {
         [self.lock(key), self.queue(key), self.ends_of_places(key)]
     }
 
-    /// Where it is told that a lock is free: all who wait, or one of them.
+    /// The channel for messages that a lock is free: for all waiters, or for one of them.
     pub(in super::super) fn wake_channel(self, key: &str, owner: Option<Owner>) -> String {
         let channel = self.channel(key);
         match owner {
@@ -60,7 +60,8 @@ impl Layout {
         }
     }
 
-    /// Which of those who wait such a channel is for, and what is before its name.
+    /// The waiter that such a channel is for, if it is for one, and the part of its name before
+    /// the waiter.
     pub(in super::super) fn heard_by(self, channel: &str) -> (&str, Option<Owner>) {
         let heard = || {
             let (rest, _) = channel.rsplit_once(':')?;
@@ -74,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// What the names of these begin with.
+    /// The common beginning of a lock's channel names.
     pub(in super::super) fn channel(self, key: &str) -> Name<'_> {
         self.prefixed(self.channels(), key)
     }
@@ -86,7 +87,7 @@ impl Layout {
         }
     }
 
-    /// What the names of the timeouts of a lock's readers begin with.
+    /// The common beginning of the names of the readers' timeouts.
     pub(super) fn timeouts(self, key: &str) -> Name<'_> {
         match self.tag(key) {
             Some(tag) => Name(["{", tag, "}:", key, "", ""]),
@@ -95,18 +96,18 @@ impl Layout {
         }
     }
 
-    /// The timeout of a reader of dlock's, `behind` it the rest of its name.
+    /// The timeout key of a reader of dlock; `behind` is the rest of its name.
     pub(super) fn timeout<'a>(self, key: &'a str, behind: &'a str) -> Name<'a> {
         let Name(mut parts) = self.timeouts(key);
         parts[5] = behind;
         Name(parts)
     }
 
-    /// These keys of a lock, for a script that asks for others too, or for what it has
-    /// removed itself. A node refuses that while the slot is on its way, and the script would
-    /// end halfway: without the message that the lock is free. So in a cluster it is told of
-    /// a key that is never there, and refused before it has begun, as dlock's own scripts
-    /// are. Redisson's name their channel among the keys, which does the same.
+    /// The keys of a lock for a script that also uses others, or that uses keys it has removed
+    /// itself. While the slot is being moved, a node refuses such an access, and the script would
+    /// end halfway, without the message that the lock is free. So in a cluster it gets one more
+    /// key, which never exists, and is refused before it begins, as dlock's own scripts are.
+    /// Redisson's scripts have their channel among the keys, with the same effect.
     pub(super) fn undivided<'a, const N: usize>(
         self,
         key: &'a str,
@@ -124,7 +125,7 @@ impl Layout {
         }
     }
 
-    /// The keys whose lock this channel is for: `a` and `{a}` have the same.
+    /// The keys of the locks to which a channel belongs: `a` and `{a}` have the same one.
     pub(in super::super) fn freed_keys(self, channel: &str) -> [Option<&str>; 3] {
         let rest = channel.strip_prefix(self.channels());
         let Some(rest) = rest.and_then(|rest| rest.strip_prefix(':')) else {
@@ -139,7 +140,7 @@ impl Layout {
         [Some(rest).filter(|rest| rest.contains('{')), inner, apart]
     }
 
-    /// What leads to the slot of the lock, where its name in braces does not.
+    /// The tag that leads to the slot of the lock, if its name in braces does not.
     fn tag(self, key: &str) -> Option<&'static str> {
         if !self.in_slots || !key.contains(['{', '}']) {
             return None;
@@ -215,7 +216,7 @@ mod tests {
         let channel = LAYOUT.wake_channel("a", Some(owner));
         let behind = "redisson_lock__channel:{a}:01234567-89ab-8cde-8f00-00646c6f636b:16";
         assert_eq!(channel, behind);
-        // Another class has locks whose names end so.
+        // In another class, a lock's own name may end like this.
         assert_eq!(LAYOUT.heard_by(&channel), (&*channel, None));
         assert_eq!(LAYOUT.queue("a").to_string(), "redisson_lock_queue:{a}");
         let timeouts = LAYOUT.ends_of_places("{a}").to_string();
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Whatever its braces, and as Redisson has them wherever it can use the lock.
+    /// Whatever braces the key has; and with Redisson's names wherever Redisson can use the lock.
     #[test]
     fn all_that_belongs_to_a_lock_is_in_its_slot() {
         let cluster = Layout {

@@ -53,7 +53,7 @@ impl Script {
     }
 }
 
-/// All of them.
+/// All scripts of this layout.
 pub(in super::super) fn all() -> impl Iterator<Item = &'static Loaded> {
     ON_SERVER.iter().chain(IN_SLOT.iter())
 }

@@ -1,11 +1,10 @@
-//! Goes with the master when it moves.
+//! Follows the master when it moves.
 //!
-//! Connections break when a master dies, and each new one is made to where the
-//! sentinels say. But one that was cut off from its sentinels, and not from
-//! us, goes on as if nothing had happened, next to the one that has replaced
-//! it. So the sentinels are listened to: each tells at once that it takes
-//! another server for the master, and is asked now and then in case that was
-//! missed. What one of them says is cause to ask them all.
+//! Connections break when a master dies, and each new one leads to where the sentinels say. But a
+//! master that is cut off from its sentinels, and not from us, continues beside the one that has
+//! replaced it. So each sentinel is listened to: it reports at once when it takes another server
+//! for the master, and is also asked from time to time in case a report was missed. What one
+//! sentinel reports is a cause to ask all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +19,15 @@ use super::super::socket;
 use super::Sentinels;
 use crate::engine::time::Backoff;
 
-/// How often a sentinel is asked that says nothing by itself.
+/// How often a sentinel is asked that reports nothing by itself.
 const PERIOD: Duration = Duration::from_secs(5);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where a sentinel says that it now takes another server for a master.
+/// The channel on which a sentinel reports that it takes another server for a master.
 const SWITCHES: &str = "+switch-master";
 
-/// Listens to all sentinels for ever.
+/// Listens to all sentinels, without end.
 pub(crate) async fn follow(connector: Arc<Connector>) {
     let Locator::Sentinels(sentinels) = &connector.locator else {
         return;
@@ -47,8 +46,8 @@ async fn listen(connector: &Connector, sentinels: &Sentinels, index: usize) {
     }
 }
 
-/// Listens over one connection until it breaks or falls silent. Whether anything
-/// was answered.
+/// Listens over one connection until it breaks or falls silent. Returns whether there was any
+/// answer.
 async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize) -> bool {
     let Connector {
         time,
@@ -61,7 +60,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
     let hear = {
         let switched = Arc::clone(&switched);
         move |push: &PushInfo| {
-            // If it is of another master, it is asked in vain.
+            // The report may be about another master; then the question is useless but harmless.
             if push.kind == PushKind::Message {
                 switched.notify_one();
             }
@@ -75,7 +74,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
     let mut answered = false;
     let question = sentinels.question();
     let ask = async {
-        // Without the right to subscribe, what it is asked must do.
+        // Without the permission to subscribe, the questions must be enough.
         let _ = time.bound(soon(), connection.subscribe(SWITCHES)).await;
         loop {
             let answers = connection.send_packed_commands(&question, 0, question.len());
@@ -89,7 +88,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
             if let Some(master) = vote.master
                 && sentinels.is_elsewhere(&master)
             {
-                // What most of them say is heard by those who are connected.
+                // `locate` stores what most sentinels say, and the connections watch that.
                 let _ = sentinels.locate(endpoint, time, soon()).await;
             }
             let _ = time.bound(time.after(PERIOD), switched.notified()).await;

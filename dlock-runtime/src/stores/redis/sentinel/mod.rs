@@ -1,11 +1,9 @@
-//! `redis+sentinel://`: a master that is known by its name, and sentinels that
-//! say where it is.
+//! `redis+sentinel://`: a master that is known by its name, and sentinels that say where it is.
 //!
-//! No single sentinel is believed: a server counts as the master if more than
-//! half of the sentinels in the URL name it, whether they answer or not, and if
-//! it says so itself. This is asked anew for each connection ([`Sentinels::locate`]),
-//! and in the background, as a master that was replaced need not know
-//! ([`follow`]).
+//! No single sentinel is trusted: a server counts as the master if more than half of all
+//! sentinels in the URL name it, and if its own role is master. This is asked again for each
+//! connection ([`Sentinels::locate`]), and in the background, since a master that was replaced
+//! may not know it ([`follow`]).
 
 mod follow;
 mod votes;
@@ -50,17 +48,17 @@ static FORM: Form = Form {
     files: FILES,
 };
 
-/// Who says which server is the master.
+/// The sentinels of a master.
 pub(super) struct Sentinels {
     master: String,
     nodes: Vec<Address>,
-    /// How to connect to them, and log in.
+    /// How to connect to the sentinels and log in.
     settings: Settings,
-    /// Where the master was when they were last asked, if they agreed.
+    /// Where the master was at the last question, if the sentinels agreed.
     located: watch::Sender<Option<Address>>,
 }
 
-/// The user and password are those of the master.
+/// Reads a URL. The returned settings have the user and password of the master.
 pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
     let url = FORM.read(url)?;
     let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
@@ -119,7 +117,7 @@ impl Sentinels {
         &self.master
     }
 
-    /// What [`hosts`](Self::hosts) is called in messages.
+    /// The name of [`hosts`](Self::hosts) in messages.
     pub(super) fn name(&self) -> String {
         let whose = match *self.located.borrow() {
             Some(_) => "",
@@ -128,7 +126,7 @@ impl Sentinels {
         format!("{whose}redis master `{}`", self.master)
     }
 
-    /// The master if it is known where that is, or else the sentinels.
+    /// The master, if its address is known, or else the sentinels.
     pub(super) fn hosts(&self) -> Vec<String> {
         match &*self.located.borrow() {
             Some(address) => vec![address.to_string()],
@@ -144,12 +142,11 @@ impl Sentinels {
     /// Resolves when most sentinels have said that the master is at another address.
     pub(super) async fn moves_from(&self, address: &Address) {
         let moved = |located: &Option<Address>| located.as_ref().is_some_and(|at| at != address);
-        // The sender is this one's own.
+        // Cannot fail: `self` has the sender.
         let _ = self.located.subscribe().wait_for(moved).await;
     }
 
-    /// Asks all sentinels where the master is, and is done as soon as enough of
-    /// them agree.
+    /// Asks all sentinels where the master is, and returns as soon as enough of them agree.
     pub(super) async fn locate(
         &self,
         endpoint: &Endpoint,
@@ -228,12 +225,12 @@ impl Sentinels {
         endpoint.found_at(&self.nodes[index])
     }
 
-    /// Who a sentinel is, and which server it takes for the master.
+    /// Asks for the id of a sentinel, and for the server that it takes for the master.
     fn question(&self) -> Pipeline {
         commands::whereabouts(&self.master)
     }
 
-    /// What a sentinel has answered.
+    /// Reads the answer of a sentinel.
     fn read(&self, index: usize, answers: Vec<Value>) -> Result<Vote, BackendError> {
         let endpoint = self.endpoint(index);
         let Ok([id, master]) = <[Value; 2]>::try_from(answers) else {
@@ -249,14 +246,13 @@ impl Sentinels {
             }
         };
         Ok(Vote {
-            // Without the right to ask, or an old sentinel.
+            // `None` if dlock's user may not ask for it, or if the sentinel is too old.
             sentinel: redis::from_redis_value(id).ok(),
             master,
         })
     }
 
-    /// Says so if the master has fewer replicas than a lock needs. `role` is
-    /// its answer to `ROLE`.
+    /// Warns if the master has fewer replicas than a lock needs. `role` is its answer to `ROLE`.
     pub(super) fn warn_of_replicas(&self, role: &Value, needed: usize) {
         if let Some((_, Some(replicas))) = durability::role(role)
             && replicas < needed
@@ -270,7 +266,7 @@ impl Sentinels {
         }
     }
 
-    /// Says what is not as it should be with the number of sentinels.
+    /// Warns if the number of sentinels is not a good one.
     pub(super) fn warn_of_their_number(&self) {
         let (master, count) = (&self.master, self.nodes.len());
         if count < 3 {

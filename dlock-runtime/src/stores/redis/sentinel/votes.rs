@@ -1,22 +1,22 @@
-//! What the sentinels say, and whether it is enough.
+//! The answers of the sentinels, and whether enough of them agree.
 
 use super::super::errors::Endpoint;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::address::Address;
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Clone, Debug)]
 pub(super) struct Vote {
-    /// Who it is, if it told. Two names in a URL may lead to one sentinel, which
-    /// has one vote.
+    /// Its id, if it reports that. Two names in a URL may lead to the same sentinel, which has
+    /// only one vote.
     pub(super) sentinel: Option<String>,
-    /// Where the master is, unless it knows of none with this name.
+    /// Where the master is. `None`: it knows no master with this name.
     pub(super) master: Option<Address>,
 }
 
 /// The answers of the sentinels in a URL, in their order there.
 pub(super) struct Votes {
-    /// What messages call the sentinels.
+    /// The names of the sentinels in messages.
     names: Vec<String>,
     votes: Vec<Option<Result<Vote, BackendError>>>,
 }
@@ -31,7 +31,7 @@ impl Votes {
         self.votes[index] = Some(vote);
     }
 
-    /// More than half of all, not only of those who answered.
+    /// More than half of all sentinels, not only of those that answered.
     fn majority(&self) -> usize {
         self.votes.len() / 2 + 1
     }
@@ -45,9 +45,9 @@ impl Votes {
         })
     }
 
-    /// The same sentinel by another name, earlier in the URL.
+    /// The index of the same sentinel under another name, earlier in the URL.
     fn twin(&self, index: usize, vote: &Vote) -> Option<usize> {
-        // One that says something else is another, whatever it calls itself.
+        // A sentinel that names another master is a different one, whatever its id is.
         let id = vote.sentinel.as_ref()?;
         let same =
             |other: &Vote| other.sentinel.as_ref() == Some(id) && other.master == vote.master;
@@ -57,7 +57,7 @@ impl Votes {
             .position(|same| same)
     }
 
-    /// The server that enough of them name.
+    /// The server that enough sentinels name.
     pub(super) fn winner(&self) -> Option<&Address> {
         let candidates = self.counted().filter_map(|(_, vote)| vote.master.as_ref());
         candidates.into_iter().find(|&candidate| {
@@ -66,7 +66,7 @@ impl Votes {
         })
     }
 
-    /// Why there is no winner, with what each has said.
+    /// The reason why there is no winner, with the answer of each sentinel.
     pub(super) fn no_winner(&self, endpoint: &Endpoint) -> BackendError {
         let (all, majority) = (self.votes.len(), self.majority());
         let unknown = self
@@ -82,7 +82,8 @@ impl Votes {
                 ),
             );
         }
-        // If a majority cannot be had before somebody has changed a setting.
+        // These cannot count before somebody has changed a setting. If too few others are left
+        // for a majority, the error is `Config`.
         let wrong = self
             .votes
             .iter()
@@ -172,7 +173,7 @@ mod tests {
         let five = [vote(1, 7), vote(2, 7), silence(), silence(), silence()];
         assert_eq!(winner(votes(five)), None);
         assert_eq!(winner(votes([vote(1, 7), vote(2, 8), silence()])), None);
-        // One that stands in the URL under two names has one vote.
+        // A sentinel that is in the URL under two names has one vote.
         assert_eq!(winner(votes([vote(1, 7), vote(1, 7), silence()])), None);
         // One that poses as another does not take its vote away.
         assert_eq!(

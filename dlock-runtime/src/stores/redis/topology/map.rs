@@ -1,8 +1,8 @@
 //! Which node has which slot.
 //!
-//! The map is a hint. A node that is asked for a slot that it does not have says
-//! who has it, and that goes into the map at once; the rest is asked for anew
-//! whenever there is cause ([`refresh`](super::refresh)).
+//! The map is a hint. A node that is asked for a slot that it does not have answers which node
+//! has it, and that goes into the map at once. The complete map is asked for again whenever there
+//! is a cause ([`refresh`](super::refresh)).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::stores::address::Address;
 
 /// Which node of a cluster has which slot, as far as it is known.
 pub(crate) struct SlotMap {
-    /// The cluster.
+    /// The cluster, as messages name it.
     pub(crate) endpoint: Endpoint,
     view: watch::Sender<View>,
-    /// The map is asked for anew.
+    /// Notified when the map should be asked for again.
     pub(super) demand: Notify,
 }
 
-/// What the nodes say who has which slot.
+/// The owners of the slots, as the nodes report them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// By slot; none at all while nobody was asked.
+    /// By slot. Empty until the nodes were asked.
     pub(super) owners: Vec<Option<Arc<Address>>>,
     pub(super) replicas: Vec<Arc<Address>>,
-    /// The slots of which a node has said who has them since the nodes were last
-    /// asked for all.
+    /// The slots whose owner was reported by a redirection since the nodes were last asked for
+    /// the complete map.
     pub(super) moved: HashSet<u16>,
 }
 
@@ -42,12 +42,12 @@ impl View {
         self.owners.get(usize::from(slot))?.as_ref()
     }
 
-    /// The nodes that have slots, in the order of these.
+    /// The nodes that have slots, in the order of the slots.
     fn masters(&self) -> Vec<Arc<Address>> {
         let mut masters: Vec<Arc<Address>> = Vec::new();
         let mut before = None;
         for owner in self.owners.iter().flatten() {
-            // The slots of a range share their owner: most are seen at a glance.
+            // The slots of a range share one `Arc`, so comparing pointers is usually enough.
             let is_same = before.is_some_and(|before| Arc::ptr_eq(before, owner));
             if !is_same && !masters.contains(owner) {
                 masters.push(Arc::clone(owner));
@@ -57,7 +57,7 @@ impl View {
         masters
     }
 
-    /// All nodes that are known to be there.
+    /// All nodes that are known.
     pub(super) fn nodes(&self) -> Vec<Arc<Address>> {
         let mut nodes = self.masters();
         nodes.extend(self.replicas.iter().cloned());
@@ -97,7 +97,7 @@ impl SlotMap {
         slots
     }
 
-    /// Who has a slot, as soon as it is known.
+    /// Waits until the owner of a slot is known.
     pub(crate) async fn locate(
         &self,
         slot: u16,
@@ -111,7 +111,7 @@ impl SlotMap {
                     return Arc::clone(owner);
                 }
                 self.refresh_soon();
-                // The sender is this one's own.
+                // Cannot fail: `self` has the sender.
                 let _ = changes.changed().await;
             }
         };
@@ -132,8 +132,8 @@ impl SlotMap {
         ))
     }
 
-    /// A node has refused a command. If it is because it does not have the slot, it
-    /// has said who does.
+    /// Called when a node has refused a command. If the reason is that it does not have the slot,
+    /// the answer names the node that has it.
     pub(crate) fn redirected(&self, error: &ServerError, from: &Address) {
         if classify(error) == RetryPolicy::Moved
             && let Some((slot, address)) = named_in(error, from)
@@ -151,12 +151,12 @@ impl SlotMap {
         self.refresh_soon();
     }
 
-    /// There is cause to doubt the map.
+    /// Called when the map may be wrong.
     pub(crate) fn refresh_soon(&self) {
         self.demand.notify_one();
     }
 
-    /// The nodes are about to be asked for the map.
+    /// Called when the nodes are about to be asked for the map.
     pub(super) fn is_asked_for(&self) {
         self.view.send_if_modified(|view| {
             view.moved.clear();
@@ -164,8 +164,8 @@ impl SlotMap {
         });
     }
 
-    /// Puts what the nodes say into the map, but for the slots of which more was
-    /// heard since they were asked: what they say of these may be older.
+    /// Replaces the map by what the nodes report, except for slots that were redirected since
+    /// they were asked: for these the report may be older.
     pub(super) fn update(&self, mut said: View) {
         let changed = self.view.send_if_modified(|view| {
             for slot in std::mem::take(&mut view.moved) {
@@ -188,8 +188,8 @@ impl SlotMap {
     }
 }
 
-/// The slot and the node in `MOVED <slot> <host>:<port>` or `ASK …`. It may be named
-/// without its host: then that is the same as of the node that says so.
+/// The slot and the node in `MOVED <slot> <host>:<port>` or `ASK …`. If the host is missing, it
+/// is the host of the node that answered.
 pub(super) fn named_in(error: &ServerError, from: &Address) -> Option<(u16, Address)> {
     let (slot, address) = error.details()?.split_once(' ')?;
     let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;

@@ -1,5 +1,5 @@
-//! Which node of a cluster has which slot ([`map`], [`refresh`]), the connections to the
-//! nodes ([`nodes`]), and what is listened to there ([`subscriptions`]).
+//! The nodes of a cluster: which node has which slot ([`map`], [`refresh`]), the connections to
+//! them ([`nodes`]), and the subscriptions there ([`subscriptions`]).
 
 mod map;
 mod nodes;

@@ -23,11 +23,11 @@ use crate::store::{Context, Failure};
 use crate::stores::address::Address;
 use crate::sync::Mutex;
 
-/// A node that has had no slot for so long is forgotten. One that is about to
-/// get its first has none yet.
+/// A node that has had no slot for this long is forgotten. Not earlier, since a node that is
+/// about to get its first slot has none yet.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// After such a time without a connection, the node may have been replaced.
+/// If there is no connection after this time, the node may have been replaced.
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// A cluster, as far as it is known.
@@ -45,7 +45,7 @@ pub(crate) struct Topology {
 
 struct Node {
     connections: Arc<Connections>,
-    /// Since when it has had no slot.
+    /// Since when the node has had no slot.
     idle_since: Option<Instant>,
 }
 
@@ -77,7 +77,7 @@ impl Topology {
         })
     }
 
-    /// The connections to the node at this address, which may be new.
+    /// The connections to the node at this address, which are created if the node is new.
     pub(crate) fn node(&self, address: &Arc<Address>) -> Arc<Connections> {
         let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(address) {
@@ -99,8 +99,8 @@ impl Topology {
         connections
     }
 
-    /// Another node is about to get the slot. As long as it is asked it is not
-    /// idle, however long its first slot is on its way.
+    /// The node that is about to get the slot, as an `ASK` names it. A node that is asked is not
+    /// idle, however long the move of its first slot takes.
     pub(crate) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Connections>> {
         let (_, address) = named_in(error, from)?;
         let address = Arc::new(address);
@@ -111,7 +111,7 @@ impl Topology {
         Some(connections)
     }
 
-    /// Closes the connections to nodes that have had no slot for long.
+    /// Closes the connections to nodes that have had no slot for a long time.
     pub(super) fn forget_idle(&self) {
         let busy: HashSet<_> = self.map.masters().into_iter().collect();
         let now = self.time.now();
@@ -129,8 +129,8 @@ impl Topology {
         });
     }
 
-    /// The connection of the runtime that this is called on. While there is none,
-    /// another node may get the slot.
+    /// The connection of the calling runtime to the node that has the slot. While it is being
+    /// opened, another node may get the slot.
     pub(crate) async fn connection(
         &self,
         slot: u16,
@@ -171,7 +171,7 @@ impl Topology {
         }
     }
 
-    /// Hears of grants of this lock from now on. Somebody waits for it.
+    /// Subscribes to grants of this lock, which somebody waits for.
     pub(crate) async fn listen(&self, heard: &Heard, deadline: Deadline) -> Result<(), Failure> {
         if self.subscriptions.hears(heard) {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Asking the nodes who has which slot.
+//! Asks the nodes which node has which slot.
 //!
-//! No answer is believed for good: a node that was cut off goes on with an old
-//! map. So a few nodes are asked at a time, others the next time, and for each
-//! slot the most frequent answer counts. Should it be wrong, then the node that
-//! it leads to says so, or does not answer, and that is cause to ask again.
+//! No answer is trusted for good: a node that is cut off continues with an old map. So a few
+//! nodes are asked at a time, others the next time, and for each slot the most frequent answer
+//! counts. If it is wrong, the node to which it leads says so or does not answer, and that is a
+//! cause to ask again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::stores::address::Address;
 
-/// How often the nodes are asked without cause.
+/// How often the nodes are asked without a cause.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// How long they are left alone in any case, and how long at most while they say
-/// the same again and again: the nodes that are left have a failover to vote on.
+/// The shortest pause between questions, and the longest while the answers stay the same. The
+/// pause grows since the remaining nodes may have a failover to vote on.
 const BETWEEN: Duration = Duration::from_millis(100);
 const LONGEST_BETWEEN: Duration = Duration::from_secs(1);
 
-/// So many nodes are asked at a time.
+/// How many nodes are asked at a time.
 const ASKED: usize = 3;
 
-/// After such a time without an answer others are asked: during a failover the silent
-/// ones are often among those that are asked.
+/// If no answer has come after this time, other nodes are asked: during a failover, silent nodes
+/// are often among those that are asked.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How long the slowest is waited for once most of them have answered.
+/// How long the slowest node is awaited once most have answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// Keeps the map up to date.
@@ -72,8 +72,7 @@ pub(crate) async fn keep_up_to_date(topology: Arc<Topology>) {
 }
 
 impl Topology {
-    /// Asks some of the nodes, and others if they do not answer. An error if
-    /// nobody does.
+    /// Asks some of the nodes, and others if those do not answer. Fails if no node answers.
     async fn refresh(&self) -> Result<(), BackendError> {
         let mut nodes = self.map.nodes();
         for seed in &self.seeds {
@@ -89,7 +88,7 @@ impl Topology {
             let patience = self.settings.patience();
             let asking = some.iter().map(|node| self.ask(node, patience));
             let mut asking: FuturesUnordered<_> = asking.collect();
-            // Slow ones are waited for if there are no others.
+            // If there are no other nodes, slow ones are awaited.
             let mut limit = match groups.peek() {
                 Some(_) => self.time.after(SOON),
                 None => Deadline::never(),
@@ -114,8 +113,8 @@ impl Topology {
         Err(self.nobody_answers(&failed))
     }
 
-    /// The first time, every node that the URL names is asked: one that is no
-    /// node of this cluster is a mistake that would show in an outage only.
+    /// At the start, asks every node that the URL names. One that is not a node of this cluster
+    /// is a mistake that would otherwise show only in an outage.
     pub(crate) async fn discover(&self) -> Result<(), BackendError> {
         let patience = self.settings.patience();
         let answers = join_all(self.seeds.iter().map(|seed| self.ask(seed, patience))).await;
@@ -194,15 +193,15 @@ impl Topology {
 }
 
 impl View {
-    /// Whether both know of nodes, and not one of them is the same: they are two
-    /// clusters, and a lock would be now in the one and now in the other.
+    /// Whether both know nodes and have none in common: they are two clusters, and a lock would
+    /// be sometimes in the one and sometimes in the other.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (nodes, known) = (self.nodes(), other.nodes());
         let both_know = !nodes.is_empty() && !known.is_empty();
         both_know && !nodes.iter().any(|node| known.contains(node))
     }
 
-    /// Reads the answer to `CLUSTER SLOTS`, which this node has given.
+    /// Reads the answer of the node `from` to `CLUSTER SLOTS`.
     fn read(answer: &Value, from: &Address) -> Option<Self> {
         let mut view = Self {
             owners: vec![None; SLOTS.into()],
@@ -217,7 +216,7 @@ impl View {
             if slots.is_empty() {
                 return None;
             }
-            // They have none while nobody knows where it is.
+            // The owner is `None` while the address of the master is unknown.
             slots.fill(node(master, from)?);
             for replica in replicas {
                 if let Some(replica) = node(replica, from)?
@@ -238,7 +237,7 @@ fn items(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// A node's address; `Some(None)` if it is not known.
+/// Reads a node's address. `Some(None)`: it is unknown.
 fn node(value: &Value, from: &Address) -> Option<Option<Arc<Address>>> {
     let [host, Value::Int(port), ..] = items(value)? else {
         return None;
@@ -253,7 +252,7 @@ fn node(value: &Value, from: &Address) -> Option<Option<Arc<Address>>> {
     Some(address.map(Arc::new))
 }
 
-/// For each slot, what most of the nodes say.
+/// For each slot, the owner that most nodes report.
 fn most_frequent(mut views: Vec<View>) -> View {
     let first = views.swap_remove(0);
     if views.iter().all(|view| view.owners == first.owners) {
@@ -335,7 +334,7 @@ mod tests {
         assert!(view(1, 2).is_apart_from(&view(3, 4)));
         // After a failover.
         assert!(!view(1, 2).is_apart_from(&view(2, 1)));
-        // One that nobody has met yet.
+        // A node that does not know any other node yet.
         assert!(!view(1, 2).is_apart_from(&View::default()));
         assert!(!View::default().is_apart_from(&view(1, 2)));
     }

@@ -1,16 +1,15 @@
-//! What this process listens to in a cluster; and on one server, where each lock has a
-//! channel of its own, as with Redisson's layout.
+//! The channels to which this process listens: in a cluster, and on one server if each lock has a
+//! channel of its own, as in Redisson's layout.
 //!
-//! A channel belongs to a slot as a key does, so there is one for each lock that
-//! this process waits for, at the node that has the lock; it is subscribed to
-//! before the waiter enters the queue, as the queue passes over who does not
-//! listen. The subscription is kept for a while after the last waiter has gone:
-//! a key that was waited for is waited for again as a rule.
+//! A channel belongs to a slot as a key does. So there is one for each lock that this process
+//! waits for, at the node that has the lock. It is subscribed to before the waiter enters the
+//! queue, since the queue passes over waiters that do not listen. The subscription is kept for a
+//! while after the last waiter has gone: usually the key is soon waited for again.
 //!
-//! A subscription is as good as its connection, which must be open still and lead to
-//! the node that has the slot. Whoever asks for a place sees to that, and asks again
-//! when a connection is lost ([`Events::missed`](crate::engine::events::Events::missed))
-//! or, at the next look, when the slot alone has moved.
+//! A subscription is only as good as its connection, which must still be open and lead to the
+//! node that has the slot. A request for a place checks that. Waiters ask again when a connection
+//! is lost ([`Events::missed`](crate::engine::events::Events::missed)) or, at the next look, when
+//! only the slot has moved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,11 +26,11 @@ use crate::engine::time::Time;
 use crate::store::Context;
 use crate::sync::Mutex;
 
-/// What this process listens to.
+/// The subscriptions of this process.
 pub(crate) struct Subscriptions {
     process: Process,
     space: Keyspace,
-    /// Which node has a lock, if there is more than one.
+    /// Which node has a lock, if there is more than one node.
     map: Option<Arc<SlotMap>>,
     events: Events,
     time: Time,
@@ -40,7 +39,7 @@ pub(crate) struct Subscriptions {
 
 struct Channel {
     last_waited_for: Instant,
-    /// Over which connection it was subscribed to last, and whether that was answered.
+    /// The connection over which it was last subscribed to, and whether that was answered.
     over: (Connection, bool),
 }
 
@@ -61,12 +60,12 @@ impl Subscriptions {
         }
     }
 
-    /// Whether grants of this lock are heard of.
+    /// Whether messages for this lock are received.
     pub(crate) fn hears(&self, heard: &Heard) -> bool {
         self.is_heard(heard) == Some(true)
     }
 
-    /// Whether they were, and are not any more.
+    /// Whether messages for this lock were received, but now are not.
     pub(crate) fn is_disconnected(&self, heard: &Heard) -> bool {
         self.is_heard(heard) == Some(false)
     }
@@ -83,7 +82,7 @@ impl Subscriptions {
         Some(leads_there && connection.is_open())
     }
 
-    /// Hears of grants of this lock over a connection to its node from now on.
+    /// Subscribes to messages for this lock, over a connection to its node.
     pub(crate) async fn listen(
         &self,
         heard: &Heard,
@@ -123,20 +122,21 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Leaves the channels that nobody has waited for for so long, and says whose.
+    /// Leaves the channels that nobody has waited for during the time `after`, and returns their
+    /// keys.
     pub(crate) async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {
         let (gone, leaving) = self.leave(after);
         for (asked, connection) in leaving {
             if connection.listened(asked, deadline).await.is_err() {
-                // What it is subscribed to is not known any more.
+                // It is not known any more to what it is subscribed.
                 connection.discard();
             }
         }
         gone
     }
 
-    /// Sends what is to be sent for that, in the order in which channels are entered and
-    /// taken out.
+    /// Sends the commands for that under the mutex, so that they have the same order as the
+    /// changes of the table.
     fn leave(&self, after: Duration) -> (Vec<Arc<str>>, Vec<(Listen, Connection)>) {
         let (mut gone, mut left, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.time.now();
@@ -165,7 +165,7 @@ impl Subscriptions {
             let channel = self
                 .space
                 .wake_channel(self.process, &heard.key, heard.owner);
-            // Some keys have a channel together.
+            // Some keys share a channel.
             let (of_lock, owner) = self.space.heard_by(&channel);
             let mut of_channel = self.space.freed_keys(of_lock).map(|key| Heard {
                 key: Arc::from(key),
@@ -179,14 +179,14 @@ impl Subscriptions {
         (gone, leaving)
     }
 
-    /// Sends that this lock's channel is listened to, or no longer.
+    /// Sends the command that subscribes to this lock's channel, or unsubscribes.
     fn ask(&self, heard: &Heard, connection: &Connection, listens: bool) -> Vec<Listen> {
         let channel = self
             .space
             .wake_channel(self.process, &heard.key, heard.owner);
         let mut asked = vec![connection.listen(&channel, listens)];
         if self.space.redisson().is_some() && self.map.is_some() {
-            // In a cluster, older services tell on the channel of that name that belongs
+            // In a cluster, older services publish on the channel of the same name that belongs
             // to no slot.
             asked.push(connection.listen_everywhere(&channel, listens));
         }
