@@ -147,9 +147,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Keeps a floor for the fencing tokens, if there is none as high: each
-    /// [`Granted`] that is made from what the store says from now on, to whichever process, is
-    /// above it.
+    /// Keeps a floor for the fencing tokens, unless there is a higher one: from now on, each
+    /// [`Granted`] that is made from an answer of the store, in any process, is above it.
     fn raise_tokens(
         &self,
         floor: u64,

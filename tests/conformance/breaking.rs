@@ -1,5 +1,5 @@
-//! A lock is broken, and a waiter taken out: who is told, who comes next, and who is left
-//! alone.
+//! Breaking a lock and taking out a waiter: who is notified, who gets the lock next, and who is
+//! not affected.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,30 +17,30 @@ use crate::support::locks::{
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, eventually, within};
 
-/// Whoever holds it.
+/// Breaks the lock, whoever holds it.
 async fn broken(manager: &LockManager, token: Option<FencingToken>) -> Option<HolderInfo> {
     let broken = within(HANG, manager.break_lock("key", token)).await;
     broken.expect("an answer")
 }
 
-/// The one of this owner.
+/// Breaks the lease of this owner.
 async fn broken_by_owner(manager: &LockManager, owner: &str) -> Option<HolderInfo> {
     let broken = within(HANG, manager.break_holder("key", owner)).await;
     broken.expect("an answer")
 }
 
-/// Whether those who wait can be taken out of the queue.
+/// Whether waiters can be taken out of the queue.
 fn lets_out(store: &dyn Store, manager: &LockManager) -> bool {
     manager.capabilities().fair && store.lets_waiters_out()
 }
 
-/// Of a store that lets them out.
+/// Takes a waiter out, on a store that can do so.
 async fn taken_out(manager: &LockManager, owner: &str) -> Option<WaiterInfo> {
     let taken_out = within(HANG, manager.break_waiter("key", owner)).await;
     taken_out.expect("an answer")
 }
 
-/// The store lets nobody out of its queue, and says so.
+/// Checks that the store refuses to take a waiter out.
 async fn is_refused(manager: &LockManager, owner: &str) {
     let refused = within(HANG, manager.break_waiter("key", owner)).await;
     says(
@@ -64,7 +64,7 @@ async fn only_owner(manager: &LockManager) -> String {
     holder.owner.clone()
 }
 
-/// In a task of its own, from when it stands in the queue, if there is one.
+/// Waits in a spawned task. Returns when the request is in the queue, if there is one.
 async fn waits(
     store: &dyn Store,
     manager: &LockManager,
@@ -92,7 +92,7 @@ pub(crate) async fn a_break_lets_the_next_in_at_once(store: &mut dyn Store) {
     // No lease here ends within the test.
     let next = served(waiting).await;
     assert_ne!(only_owner(&operator).await, owner);
-    // Whatever it knows, it gives nothing back that is another's.
+    // Whatever the broken holder knows, it does not give back another's lease.
     let _ = within(HANG, guard.release()).await;
     is_busy(holder.lock("key").try_acquire().await);
     assert!(next.is_held());
@@ -121,7 +121,7 @@ pub(crate) async fn a_broken_holder_is_told(store: &mut dyn Store) {
     assert!(!guard.is_held());
     is_lost(guard.release().await);
     assert_eq!(only_owner(&operator).await, owner);
-    // A body ends, and locks beside it stay.
+    // A body ends when its lock is broken; other locks are not affected.
     let other = within(HANG, operator.break_lock("other", None)).await;
     assert!(other.expect("an answer").is_some());
     is_lost(within(HANG, body).await.expect("no panic"));
@@ -185,7 +185,7 @@ pub(crate) async fn one_of_several_holders_is_broken(store: &mut dyn Store) {
         let refused = within(HANG, operator.break_lock("key", None)).await;
         says(&is_unsupported(refused), &["`key`", "2 hold it", "token"]);
         assert_eq!(shown(&operator, "key").await.holders.len(), 2);
-        // A writer comes when both have gone.
+        // The writer gets the lock when both have gone.
         let writer = waits(store, &operator, operator.lock("key"), 0).await;
         let was = broken_by_owner(&operator, &owner).await;
         assert_eq!(was.expect("it was held").owner, owner);
@@ -211,7 +211,7 @@ pub(crate) async fn one_of_several_holders_is_broken_by_its_token(store: &mut dy
     let stays = held(one.lock("key").read()).await;
     let kept = only_owner(&operator).await;
     let breaks = held(other.lock("key").read()).await;
-    // Who came last, at least, where tokens are kept at all.
+    // If tokens are kept at all, at least the last holder's is shown.
     let before = shown(&operator, "key").await;
     let tokens: BTreeSet<_> = before.holders.iter().map(|holder| holder.token).collect();
     let expected = match store.shows_tokens() {
@@ -244,7 +244,7 @@ pub(crate) async fn who_is_not_there_is_not_broken(store: &mut dyn Store) {
         true => assert!(taken_out(&operator, "0.0").await.is_none()),
         false => is_refused(&operator, "0.0").await,
     }
-    // Who has come since is another.
+    // A later holder has another owner.
     let guard = held(manager.lock("key")).await;
     let owner = only_owner(&operator).await;
     guard.release().await.expect("the release");
@@ -273,7 +273,7 @@ pub(crate) async fn what_was_done_is_not_broken(store: &mut dyn Store) {
     free(&manager, "key").await;
 }
 
-/// All that wait in the process of the broken holder are served in their turn.
+/// All tasks that wait in the process of the broken holder are served in turn.
 pub(crate) async fn a_broken_process_queues_again(store: &mut dyn Store) {
     let (process_of_many, other, operator) = (
         process(store).await,
@@ -300,7 +300,7 @@ pub(crate) async fn a_broken_process_queues_again(store: &mut dyn Store) {
 pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store: &mut dyn Store) {
     let operator = process(store).await;
     if !operator.capabilities().fair {
-        // `who_is_not_there_is_not_broken` has seen that it refuses.
+        // `who_is_not_there_is_not_broken` checks that it refuses.
         return;
     }
     let guard = held(operator.lock("key")).await;
@@ -321,13 +321,13 @@ pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store:
         assert_eq!(was.map(|waiter| waiter.owner), Some(owner.clone()));
         is_taken_out(within(HANG, waiters.remove(1)).await.expect("no panic"));
         queued(store, &operator, "key", 3).await;
-        // It is not there a second time, and nobody else is taken out for it.
+        // A second break finds nothing, and takes out nobody else.
         assert!(taken_out(&operator, &owner).await.is_none());
         assert_eq!(shown(&operator, "key").await.queue.len(), 3);
-        // It holds the lock.
+        // A holder is not a waiter.
         assert!(taken_out(&operator, &holder).await.is_none());
     } else {
-        // In another library's layout, places are seen by their number only.
+        // In another library's layout, only the number of places is visible.
         let owner = queue.get(1).map_or("0.0", |waiter| &waiter.owner);
         is_refused(&operator, owner).await;
         is_refused(&operator, &holder).await;
@@ -344,7 +344,7 @@ pub(crate) async fn a_waiter_is_taken_out_and_the_others_keep_their_order(store:
     nothing_left(&operator).await;
 }
 
-/// The place is that of all of them.
+/// The place belongs to all tasks of the process.
 pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn Store) {
     let (many, operator) = (process(store).await, process(store).await);
     if !operator.capabilities().fair {
@@ -352,7 +352,7 @@ pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn 
     }
     let guard = held(operator.lock("key")).await;
     let first = waits(store, &operator, many.lock("key"), 0).await;
-    // It waits in its process, of which the store knows nothing.
+    // The second task waits in its process, which the store does not see.
     let mut second = Box::pin(many.lock("key").acquire());
     poll_once(&mut second).await;
     let second = tokio::spawn(second);
@@ -363,7 +363,7 @@ pub(crate) async fn the_tasks_of_a_place_are_taken_out_together(store: &mut dyn 
         is_taken_out(within(HANG, first).await.expect("no panic"));
         is_taken_out(within(HANG, second).await.expect("no panic"));
         queued(store, &operator, "key", 0).await;
-        // Who asks again has a place again.
+        // A request that asks again gets a place again.
         let again = waits(store, &operator, many.lock("key"), 0).await;
         guard.release().await.expect("its own lease");
         served(again).await.release().await.expect("the release");
@@ -406,14 +406,15 @@ pub(crate) async fn who_waited_behind_one_that_is_taken_out_is_let_in(store: &mu
     nothing_left(&operator).await;
 }
 
-/// It is sent again, and whoever has the lock by then keeps it.
+/// The break is sent again, and a later holder keeps the lock.
 pub(crate) async fn a_break_whose_answer_was_lost_breaks_nobody_else(store: &mut dyn Store) {
     let Some(past) = store.past_proxies() else {
         return;
     };
     let operator = connect(super::config(store).request_timeout(HANG / 2)).await;
     let there = connect(past.ttl(20 * HANG)).await;
-    // Of a few, one at least is lost behind the look and before the answer.
+    // With at least one of these delays, the answer is lost after the look and before the break
+    // is answered.
     for delay in [0, 1, 2, 3, 5, 8, 13, 20] {
         let guard = held(there.lock("key")).await;
         let owner = only_owner(&there).await;
@@ -430,7 +431,7 @@ pub(crate) async fn a_break_whose_answer_was_lost_breaks_nobody_else(store: &mut
             seen.is_none().then_some(())
         });
         let _ = timeout(Duration::from_millis(200), gone).await;
-        // It does not wait for the answer.
+        // The old holder does not wait for the answer.
         let _ = within(HANG, guard.release()).await;
         let next = held(there.lock("key")).await;
         let after = only_owner(&there).await;
@@ -438,7 +439,7 @@ pub(crate) async fn a_break_whose_answer_was_lost_breaks_nobody_else(store: &mut
         store.proxies().iter().for_each(super::Proxy::cut);
         let answer = within(HANG, breaking).await.expect("no panic");
         if let Some(was) = answer.expect("an answer") {
-            // It may have looked only now.
+            // The break may have looked only now.
             assert!([&owner, &after].contains(&&was.owner), "{was:?}");
             if was.owner == owner {
                 assert_eq!(only_owner(&there).await, after);

@@ -1,5 +1,5 @@
-//! What locks cost the store, in what it counts itself: a section no more than it has
-//! to, and waiting by process, not by waiter. (Section 8 of the design.)
+//! The cost of locks, in the unit that the store counts: a section costs no more than necessary,
+//! and waiting costs by process, not by waiter. (Section 8 of the design.)
 
 use std::time::{Duration, Instant};
 
@@ -15,25 +15,25 @@ const WAITERS: usize = 1_000;
 
 const SECTIONS: u64 = 100;
 
-/// Signs of life, whose beats are seconds apart, count as a rate over this.
+/// The time over which the rate is measured, since heartbeats are seconds apart.
 const IDLE: Duration = Duration::from_secs(6);
 
-/// What the test's own questions, and signs of life, may cost besides.
+/// What the test's own questions and heartbeats may cost in addition.
 const BESIDES: u64 = 20;
 
-/// A thousand requests at a time keep a store busy for a while.
+/// A manager with a long request timeout: a thousand requests keep a store busy for a while.
 async fn patient(store: &dyn Store) -> LockManager {
     connect(super::config(store).request_timeout(HANG)).await
 }
 
-/// What the store is asked in a second.
+/// How much the store is asked in one second.
 async fn in_a_second(store: &dyn Store) -> u64 {
     let before = store.asked().await;
     sleep(Duration::from_secs(1)).await;
     store.asked().await - before
 }
 
-/// So many of them, one after the other.
+/// The cost of this many sections, one after the other.
 async fn sections_cost(store: &dyn Store, sections: u64, lock: impl Fn() -> LockRequest) -> u64 {
     let section = async || {
         let ran = within(HANG, lock().run(async {})).await;
@@ -47,15 +47,14 @@ async fn sections_cost(store: &dyn Store, sections: u64, lock: impl Fn() -> Lock
     store.asked().await - before
 }
 
-/// Who shares a lock by a permit is a reader whose number is looked at: that costs no
-/// question more.
+/// A permit is stored like a reader whose number is also checked, which costs no extra question.
 pub(crate) async fn a_permit_costs_what_a_read_lock_costs(store: &mut dyn Store) {
     let manager = patient(store).await;
     if store.costs().is_none() || !manager.capabilities().permits {
         return;
     }
     let read = sections_cost(store, SECTIONS, || manager.lock("key").read()).await;
-    // With room for others, and for one that is alone.
+    // With room for others, and without.
     for most in [8, 1] {
         let permits = || manager.lock("key").permits(most);
         let permit = sections_cost(store, SECTIONS, permits).await;
@@ -99,11 +98,11 @@ async fn waiting_costs_little(store: &dyn Store, costs: Costs, keys: usize) {
         // The waiters of one key in one process have one place in the queue.
         until("all wait", places, |&places| places == keys).await;
     }
-    // Who has just come asks once more.
+    // A new waiter asks once more.
     let calm = async || in_a_second(store).await;
     until("all have asked", calm, |&cost| cost < 10).await;
 
-    // On a busy machine some of them are late even so.
+    // On a busy machine some waiters are still late.
     let rate = async || {
         let (start, before) = (Instant::now(), store.asked().await);
         sleep(IDLE).await;
@@ -116,7 +115,7 @@ async fn waiting_costs_little(store: &dyn Store, costs: Costs, keys: usize) {
 
     drop(guards);
     all_served(waiting).await;
-    // Who waits for nothing asks nothing.
+    // A process that waits for nothing asks nothing.
     let calm = async || in_a_second(store).await;
     until("it ends", calm, |&cost| cost <= costs.idle).await;
 }
@@ -137,8 +136,8 @@ pub(crate) async fn a_thousand_waiters_on_a_thousand_keys_cost_as_much_as_one(
     }
 }
 
-/// Of as many processes, each asks the store itself. Were all of them woken, a
-/// hand-over would cost by how many wait.
+/// Each waiter is a process of its own, which asks the store itself. If all of them were woken,
+/// the cost of a hand-over would grow with the number of waiters.
 pub(crate) async fn a_release_wakes_one_of_many(store: &mut dyn Store) {
     let holder = patient(store).await;
     if store.costs().is_none() || !holder.capabilities().fair {
@@ -160,7 +159,7 @@ pub(crate) async fn a_release_wakes_one_of_many(store: &mut dyn Store) {
         guard.release().await.expect("the release");
         all_served(waiting).await;
         let cost = (store.asked().await - before) as f64;
-        // On a busy machine it takes a while, and what waiting costs anyway comes on top.
+        // On a busy machine this takes a while, and the cost of waiting is added.
         let anyway = calm as f64 * begun.elapsed().as_secs_f64();
         costs.push([cost, anyway].map(|cost| cost / (waiters + 1) as f64));
     }

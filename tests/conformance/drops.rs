@@ -1,5 +1,5 @@
-//! Guarantee 8: a waiter that is dropped, at whatever await, leaves neither a
-//! lock nor a place in a queue.
+//! Guarantee 8: a waiter that is dropped at any await leaves neither a lock nor a place in a
+//! queue.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,10 +13,9 @@ use crate::support::log::Log;
 use crate::support::polls::{Polled, drop_at_poll, drop_outside, outlive_runtime};
 use crate::support::wait::{HANG, STEP, until, within};
 
-/// Does this with one more poll each time, until it says that there was nothing to be
-/// dropped any more.
+/// Repeats this with one more poll each time, until it returns that nothing was dropped.
 async fn at_every_poll(mut dropped_at: impl AsyncFnMut(usize) -> bool) {
-    // No request takes more of them.
+    // No request needs more polls.
     for polls in 1..200 {
         if !dropped_at(polls).await {
             return;
@@ -25,7 +24,7 @@ async fn at_every_poll(mut dropped_at: impl AsyncFnMut(usize) -> bool) {
     panic!("it takes too many polls");
 }
 
-/// Whether it was dropped, and did not end well.
+/// Whether it was dropped. Otherwise it must have succeeded.
 fn is_dropped(ended: Polled<Result<(), LockError>>) -> bool {
     match ended {
         Polled::Done(answer) => answer.expect("it ends well"),
@@ -35,7 +34,7 @@ fn is_dropped(ended: Polled<Result<(), LockError>>) -> bool {
     false
 }
 
-/// How long a waiter for a held lock is left to its wait.
+/// How long a waiter for a held lock may wait.
 const WAIT: Duration = Duration::from_millis(40);
 
 /// A request whose body awaits as well, so that it is dropped there too.
@@ -43,8 +42,8 @@ async fn lock_and_yield(manager: &LockManager, key: impl Into<LockKey>) -> Resul
     manager.lock(key).run(tokio::task::yield_now()).await
 }
 
-/// A manager that has just connected, whose first request connects its
-/// runtime too, and one that has done so before.
+/// A new manager, whose first request also opens the connection of its runtime, or a manager that
+/// has already done so.
 async fn new_or_kept(store: &dyn Store, kept: Option<&LockManager>) -> LockManager {
     match kept {
         Some(kept) => kept.clone(),
@@ -77,8 +76,8 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) 
             let ended = drop_at_poll(lock_and_yield(&manager, "key"), polls, WAIT).await;
             queued(store, &holder, "key", 0).await;
             if let Polled::Waiting = ended {
-                // A busy store may not have run what was asked: there is no place
-                // yet, and may be one until it is given back.
+                // A busy store may not have run the command yet: there may be a place later,
+                // until it is given back.
                 manager.shutdown().await;
                 return false;
             }
@@ -95,7 +94,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) 
     );
 }
 
-/// The grant crosses with the drop.
+/// The grant and the drop happen at the same time.
 pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     for kept in [None, Some(&other), Some(&holder)] {
@@ -171,12 +170,12 @@ pub(crate) async fn dropped_at_every_poll_of_several_keys(store: &mut dyn Store)
     nothing_left(&holder).await;
 }
 
-/// What the caller began, the background ends. The store may have done it when it
-/// is asked again, and says that nobody holds the lock: that is no loss.
+/// The background completes what the caller began. The store may have done it already and answer
+/// that nobody holds the lock; this is not a loss.
 pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
     let warnings = Log::warnings();
     let (manager, other) = (process(store).await, process(store).await);
-    // At once, and when the store has done what the caller has not heard of.
+    // Dropped at once, or when the store has done it but the caller does not know.
     for patience in [Duration::ZERO, WAIT] {
         at_every_poll(async |polls| {
             let key = format!("released-halfway:{polls}");
@@ -189,7 +188,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
                 }
             };
             if matches!(ended, Polled::Dropped) && !patience.is_zero() {
-                // Some polls are too few for it to be sent.
+                // After few polls it may not have been sent.
                 let _ = timeout(patience, done).await;
             }
             drop(release);
@@ -205,8 +204,8 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
     nothing_left(&other).await;
 }
 
-/// The caller's runtime ends, and what was asked there is dropped later, by a thread
-/// without any. What it has left is given back by the manager's own.
+/// The caller's runtime ends, and the request is dropped later, by a thread without a runtime.
+/// The manager's runtime gives back what it has left.
 pub(crate) async fn dropped_at_every_poll_outside_of_a_runtime(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     at_every_poll(async |polls| {
@@ -225,7 +224,7 @@ pub(crate) async fn dropped_at_every_poll_outside_of_a_runtime(store: &mut dyn S
         let (ended, request) = outlive_runtime(request, polls, 5 * WAIT).await;
         let waits = matches!(ended, Polled::Waiting);
         assert!(waits || matches!(ended, Polled::Dropped), "{ended:?}");
-        // It may be the turn of one who does not look any more.
+        // It may be the turn of a request that is no longer polled.
         guard.release().await.expect("the release");
         drop_outside(request);
         nothing_left(&other).await;

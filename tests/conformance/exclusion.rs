@@ -1,4 +1,4 @@
-//! Guarantees 1 and 2: no body without the lock, no two bodies together.
+//! Guarantees 1 and 2: no body runs without the lock, and no two bodies run together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,8 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
     if !managers[0].capabilities().read_write {
         return;
     }
-    // Readers of two processes are inside together: none of them passes the
-    // barrier before all are there.
+    // Readers of two processes are inside together: none passes the barrier before all are
+    // inside.
     let all_inside = Arc::new(Barrier::new(4));
     let mut readers = JoinSet::new();
     for manager in managers.iter().cycle().take(4) {
@@ -67,7 +67,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
             for _ in 0..5 {
                 if number % 3 == 0 {
                     let write = async {
-                        // Nobody else has it if the distributed lock works.
+                        // Fails only if the distributed lock does not exclude others.
                         let _alone = halves.try_write().expect("the writer is alone");
                         section.visit().await;
                     };
@@ -129,7 +129,7 @@ pub(crate) async fn a_writer_waits_for_every_reader(store: &mut dyn Store) {
     free(&one, "key").await;
 }
 
-/// A writer that waits is let in although readers keep coming.
+/// A waiting writer gets the lock although readers keep coming.
 pub(crate) async fn readers_do_not_starve_a_writer(store: &mut dyn Store) {
     let (readers, writer) = (process(store).await, process(store).await);
     let capabilities = readers.capabilities();
@@ -154,7 +154,7 @@ pub(crate) async fn readers_do_not_starve_a_writer(store: &mut dyn Store) {
     reading.shutdown().await;
 }
 
-/// Who waits to read behind one who waits to write.
+/// Readers that wait behind a writer get the lock when the writer leaves.
 pub(crate) async fn readers_behind_a_writer_who_leaves_are_let_in(store: &mut dyn Store) {
     let (holder, writer, reader) = three_processes(store).await;
     if !holder.capabilities().read_write {
@@ -176,8 +176,8 @@ pub(crate) async fn readers_behind_a_writer_who_leaves_are_let_in(store: &mut dy
     free(&holder, "key").await;
 }
 
-/// The queue is one, and in its order: readers who stand together are let in together,
-/// and nobody overtakes who waits to write.
+/// There is one queue, served in order: readers that are next to each other get the lock
+/// together, and nobody overtakes a waiting writer.
 pub(crate) async fn readers_and_writers_are_let_in_as_they_came(store: &mut dyn Store) {
     let mut others = Vec::new();
     for _ in 0..4 {

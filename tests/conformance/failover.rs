@@ -1,5 +1,5 @@
-//! A store of several servers, one of which leads, and is replaced when it fails. Each
-//! such store runs all of it: [`failovers!(crate::ItsStore)`](crate::failovers!).
+//! Tests for a store of several servers, one of which leads and is replaced when it fails. Each
+//! such store runs all of them: [`failovers!(crate::ItsStore)`](crate::failovers!).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Running, Store};
 /// How a leader fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It is there and silent, with its connections open.
+    /// It is silent, and its connections stay open.
     Hangs,
     /// Its connections break.
     Dies,
@@ -25,37 +25,36 @@ pub enum Failure {
 /// A store whose leader can be replaced.
 #[async_trait(?Send)]
 pub trait Led: Store {
-    /// What happens to leaders, one after the other.
+    /// The failures of leaders that are tested, one after the other.
     fn failures(&self) -> &[Failure] {
         &[Failure::Hangs, Failure::Dies]
     }
 
-    /// Whether a leader confirms what the next one may not know: holders may overlap
-    /// then, and their tokens tell them apart.
+    /// Whether a leader may confirm something that the next one does not know. Then holders may
+    /// overlap, and their tokens tell them apart.
     fn forgets(&self) -> bool {
         false
     }
 
-    /// Waits until whoever leads next knows all that was confirmed of `key`.
+    /// Waits until the next leader knows everything that was confirmed about `key`.
     async fn has_told(&self, key: &str) {
         let _ = key;
     }
 
-    /// Takes away who leads for `key`.
+    /// Makes the leader for `key` fail.
     async fn lose_leader(&mut self, key: &str, failure: Failure);
 
-    /// Ends that: it is one of those who follow.
+    /// Brings the failed leader back, as a follower.
     async fn leader_is_back(&mut self);
 }
 
-/// For as long as a failover takes.
+/// A manager that waits as long as a failover takes.
 async fn patient(store: &dyn Led) -> LockManager {
     connect(store.config().request_timeout(HANG / 2)).await
 }
 
-/// Several processes hold and wait while their leader fails. Every call ends, all of
-/// them go on by themselves, and nobody is inside beside another who could not be told
-/// from it.
+/// Several processes hold and wait while their leader fails. Every call ends, all processes
+/// continue by themselves, and no two are inside together that their tokens could not tell apart.
 async fn processes_go_on(store: &mut dyn Led) {
     let scene = Scene::around(store);
     const WORKERS: [&str; 3] = ["a", "b", "c"];
@@ -63,7 +62,7 @@ async fn processes_go_on(store: &mut dyn Led) {
     let mut workers = WORKERS.map(|name| scene.worker("contend", name, 3, ENDLESS, forgets));
     for failure in scene.store.failures().to_vec() {
         scene.others_add("nobody", 30).await;
-        // From here on there may be two who hold the lock.
+        // From here on, two processes may hold the lock.
         for name in WORKERS.iter().filter(|_| forgets) {
             scene.resource.suspended(name);
         }
@@ -84,8 +83,8 @@ async fn processes_go_on(store: &mut dyn Led) {
     nothing_left(&scene.judge().await).await;
 }
 
-/// What whoever leads next has heard of is kept: by its holders, who renew it there,
-/// and by those who wait. Tokens rise.
+/// What the next leader knows is kept: holders renew their leases there, and waiters keep
+/// waiting. Tokens rise.
 async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     let (holder, other) = (patient(store).await, patient(store).await);
     let ttl = Duration::from_secs(30);
@@ -110,7 +109,7 @@ async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     let token = guard.token();
     let mut last = token;
     guard.release().await.expect("it was held to the end");
-    // Who does not listen yet may be passed over for the next one.
+    // A waiter that does not listen yet may be passed over.
     for waiting in [first, second] {
         let next = served(waiting).await;
         assert!(next > token, "{next} after {token}");
@@ -123,7 +122,7 @@ async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
     nothing_left(&holder).await;
 }
 
-/// Permits that are held, what has been done, and what is about to be.
+/// Permits that are held, a body that has been done, and one that is about to be done.
 struct Shared {
     permits: Vec<LockGuard>,
     once: bool,
@@ -153,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// As the leader fails.
+    /// Called when the leader fails.
     async fn begins_to_mark(mut self) -> Self {
         if let Some(marks) = self.marks.take() {
             self.marked = Some(within(HANG, marks.release_done()).await);
@@ -178,7 +177,7 @@ impl Shared {
         }
         if self.once {
             for key in ["done", "marked"] {
-                // One that was confirmed by a leader alone may be forgotten.
+                // A mark that only the failed leader has confirmed may be forgotten.
                 let may_be_gone = forgets && key == "marked";
                 let forgotten = other.forget(key).await.expect("forget");
                 assert!(forgotten || may_be_gone, "{key}");
@@ -190,11 +189,11 @@ impl Shared {
     }
 }
 
-/// Waits until a lease is extended, as whoever leads now shows it.
+/// Waits until a lease is extended, as the present leader shows it.
 async fn is_renewed(manager: &LockManager, key: &str) {
     let left = async || shown(manager, key).await.holders[0].expires_in;
     let Some(mut before) = left().await else {
-        // It ends with a session, which lives.
+        // The lease ends with a session, which is alive.
         return;
     };
     eventually("it is renewed", async || {
@@ -219,15 +218,15 @@ pub mod cases {
     }
 }
 
-/// Runs one case around a store of its own.
+/// Runs one case with its own store.
 #[doc(hidden)]
 pub fn run<S: Led>(case: fn(&mut dyn Led) -> Running<'_>) {
     current_thread().block_on(async { case(&mut S::start().await).await });
 }
 
-/// Makes a test of each, for one store: the path, from the crate's root, of a type that
-/// implements [`Led`](crate::failover::Led). The test program has
-/// [`contenders!`](crate::contenders!) as well.
+/// Generates a test for each case, for one store: the path, from the crate's root, of a type that
+/// implements [`Led`](crate::failover::Led). The test program must also have
+/// [`contenders!`](crate::contenders!).
 #[macro_export]
 macro_rules! failovers {
     ($store:ty) => {

@@ -1,4 +1,4 @@
-//! A floor under the tokens: kept by the store, and obeyed by those who do not name it.
+//! A floor for the tokens: the store keeps it, and processes that do not name it obey it too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -13,7 +13,8 @@ use crate::support::critical::Tokens;
 use crate::support::locks::{is_unsupported, served};
 use crate::support::wait::{HANG, until, within};
 
-/// A floor that no token comes near to, also where they are made of a clock's microseconds.
+/// A floor that no token reaches by itself, even if tokens are made from the microseconds of a
+/// clock.
 pub(crate) fn above(token: FencingToken) -> u64 {
     u64::from(token) + 1_000_000_000_000
 }
@@ -22,8 +23,8 @@ async fn naming(store: &dyn Store, floor: u64) -> LockManager {
     connect(super::config(store).token_floor(floor)).await
 }
 
-/// Half of the processes of a deploy name it, in this order and in others: for a key that
-/// was used, one that is held and waited for, one that is read, and new ones.
+/// Half of the processes of a deployment name the floor, in different orders: for a key that was
+/// used, one that is held and waited for, one that was read, and new keys.
 pub(crate) async fn a_floor_is_obeyed_by_who_does_not_name_it(store: &mut dyn Store) {
     if !store.lifts_tokens() {
         return;
@@ -54,7 +55,7 @@ pub(crate) async fn a_floor_is_obeyed_by_who_does_not_name_it(store: &mut dyn St
         tokens.check(4);
     }
 
-    // It is raised, and not lowered.
+    // A floor can be raised, but not lowered.
     let lower = naming(store, floor / 2).await;
     assert!(u64::from(next(&lower, "lower").await) > floor);
     let higher = above(next(&lower, "used").await);
@@ -64,8 +65,8 @@ pub(crate) async fn a_floor_is_obeyed_by_who_does_not_name_it(store: &mut dyn St
     }
 }
 
-/// Whoever asks when that has been done gets a token above it, whatever others were doing
-/// meanwhile, such as making the first record of a key.
+/// A request that asks after the floor was raised gets a token above it, whatever other requests
+/// were doing meanwhile, such as making the first record of a key.
 pub(crate) async fn a_floor_is_raised_while_locks_are_taken(store: &mut dyn Store) {
     const SHARED: usize = 4;
     const ROUNDS: usize = 4;
@@ -82,7 +83,7 @@ pub(crate) async fn a_floor_is_raised_while_locks_are_taken(store: &mut dyn Stor
     let shared: Arc<[Tokens; SHARED]> = Arc::default();
     let mut taking = JoinSet::new();
     for task in 0..8 {
-        // What is handed on in a process keeps its tokens.
+        // Without hand-overs: a lock that is handed over in a process keeps its tokens.
         let manager = connect(super::config(store).handoff(0)).await;
         let (raised, taken, over) = (Arc::clone(&raised), Arc::clone(&taken), Arc::clone(&over));
         let shared = Arc::clone(&shared);

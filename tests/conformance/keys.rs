@@ -1,5 +1,4 @@
-//! What may be asked for: keys, namespaces and ttls; and how what is held is
-//! shown.
+//! Which keys, namespaces and ttls are allowed, and how held locks are shown.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,13 +27,13 @@ pub(crate) async fn keys_do_not_wait_for_each_other(store: &mut dyn Store) {
 pub(crate) async fn namespaces_keep_the_same_key_apart(store: &mut dyn Store) {
     let shop = connect(super::config(store).namespace("shop")).await;
     let branch = connect(super::config(store).namespace("shop:eu")).await;
-    // Neither the same key nor what would be the same text.
+    // Neither the same key collides, nor keys that are the same text with the namespace.
     for (here, there) in [("key", "key"), ("eu:key", "key")] {
         let guard = shop.lock(here).try_acquire().await.expect("a free lock");
         let other = branch.lock(there).try_acquire().await;
         let other = other.expect("another namespace's lock");
         assert_eq!(shop.list("").await.expect("list").len(), 1);
-        // Shown as the caller knows it.
+        // Shown without the namespace.
         assert_eq!(shown(&branch, there).await.key, there);
         other.release().await.expect("the release");
         assert!(branch.list("").await.expect("list").is_empty());
@@ -65,7 +64,7 @@ pub(crate) async fn any_text_can_be_a_key(store: &mut dyn Store) {
         let left = other.inspect(key).await.expect("inspect");
         assert!(left.is_none(), "{key}");
     }
-    // What looks like a pattern is text.
+    // A prefix that looks like a pattern is plain text.
     let _guard = holder.lock("abc").try_acquire().await.expect("a free lock");
     for prefix in ["*", "a*", "?", "[a]", "b"] {
         assert_eq!(listed(&other, prefix).await, [""; 0], "{prefix}");
@@ -109,7 +108,7 @@ pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused(store: &mut dyn 
             says(&is_misconfigured(answer), &["ttl"]);
         }
     }
-    // On a busy machine the answer may come later than so short a ttl.
+    // On a busy machine the answer may come after such a short ttl.
     eventually("the shortest ttl works", async || {
         let guard = manager.lock("key").ttl(shortest).try_acquire().await;
         guard.map(drop).ok()
@@ -147,10 +146,10 @@ pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     assert!(other.inspect("job:1").await.expect("inspect").is_none());
 }
 
-/// Host, process and label of those who hold and who wait, and since when.
+/// The host, process and label of holders and waiters are shown, and since when.
 pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
-    /// Between this clock and that of a store on the same machine, with the pause of a busy
-    /// one.
+    /// The largest difference between this clock and that of a store on the same machine,
+    /// including a pause of a busy machine.
     const AT_MOST: Duration = Duration::from_secs(60);
     let called = async |label: &str| connect(super::config(store).label(label)).await;
     let (holder, looker) = (called("holds").await, called("looks").await);
@@ -178,7 +177,7 @@ pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
         }
     };
     is_held_by("holds").await;
-    // Where others wait for it, what the store has may say more.
+    // While others wait, the value in the store may have a different form.
     let mut waiters = Vec::new();
     for (number, manager) in waiting.iter().enumerate() {
         waiters.push(waits(manager, "key"));
@@ -211,11 +210,11 @@ pub(crate) async fn who_holds_and_who_waits_is_shown(store: &mut dyn Store) {
     }
 }
 
-/// It is neither that of the asking nor that of the look.
+/// The time shown is neither when the request asked nor when the lock was looked at.
 pub(crate) async fn since_when_it_is_held_is_that_of_the_grant(store: &mut dyn Store) {
-    /// Between the asking and the grant, and between the grant and the look.
+    /// The time between the request and the grant, and between the grant and the look.
     const A_WHILE: Duration = Duration::from_millis(1_500);
-    /// Between this clock and that of a store on the same machine.
+    /// The largest difference between this clock and that of a store on the same machine.
     const APART: Duration = Duration::from_millis(500);
     let (holder, next, looker) = (
         process(store).await,
@@ -223,7 +222,7 @@ pub(crate) async fn since_when_it_is_held_is_that_of_the_grant(store: &mut dyn S
         process(store).await,
     );
     let shows = store.shows_since();
-    // Granted between these two moments.
+    // `granted`: the two moments between which the lock was granted.
     let is_shown = async |granted: [SystemTime; 2], mode: Mode, waited: bool| {
         let is_known = match shows {
             Since::OfAll | Since::OfAllByTheirClocks => true,
@@ -285,7 +284,7 @@ fn waits(manager: &LockManager, key: &str) -> JoinHandle<LockGuard> {
     tokio::spawn(async move { held(request).await })
 }
 
-/// In order.
+/// The keys of a list, sorted.
 async fn listed(manager: &LockManager, prefix: &str) -> Vec<String> {
     let listed = manager.list(prefix).await.expect("list");
     let mut keys: Vec<_> = listed.into_iter().map(|lock| lock.key).collect();
@@ -293,7 +292,7 @@ async fn listed(manager: &LockManager, prefix: &str) -> Vec<String> {
     keys
 }
 
-/// In errors and in the guard, in an outage too.
+/// In errors and in the guard, and also in an outage.
 pub(crate) async fn a_key_is_shown_on_one_short_line(store: &mut dyn Store) {
     let manager = impatient(|| super::config(store).request_timeout(store.request_timeout())).await;
     let unprintable = "line\u{2028}right\u{202e}";

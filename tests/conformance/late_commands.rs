@@ -1,5 +1,5 @@
-//! Guarantees 5 and 8 over a network that fails: what was sent and not answered may
-//! be done at once, later, or never, and locks a key for nobody.
+//! Guarantees 5 and 8 over a network that fails: a command without an answer may be run at once,
+//! later, or never, and must not leave a key locked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,16 +20,16 @@ use crate::support::wait::{HANG, until, within};
 /// Long enough to send something, and for the store to see it.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Calls to a store that answers nothing are given up after this.
+/// A manager whose calls give up early when the store does not answer.
 async fn impatient(store: &dyn Store) -> LockManager {
     let timeout = 2 * store.request_timeout();
     let manager = locks::impatient(|| super::config(store).request_timeout(timeout)).await;
-    // Whoever serves it is connected with.
+    // This opens the connection.
     had(&manager, "key").await;
     manager
 }
 
-/// They are made up for by another attempt within this.
+/// A manager whose calls have time for another attempt.
 async fn patient(store: &dyn Store) -> LockManager {
     let manager = connect(super::config(store).request_timeout(HANG / 2)).await;
     had(&manager, "key").await;
@@ -48,14 +48,14 @@ async fn ask(manager: &LockManager, waits: bool) -> Result<LockGuard, LockError>
     }
 }
 
-/// It is not taken, nor will it be.
+/// The lock is free and stays free.
 async fn is_nobodys(judge: &LockManager) {
     free(judge, "key").await;
     had(judge, "key").await;
 }
 
-/// Sees what arrives at the store while the network fails: by another way, or by how
-/// many records there are.
+/// Observes what arrives at the store while the network fails: over another way, or by the number
+/// of records.
 struct Witness {
     manager: Option<LockManager>,
     records: Option<usize>,
@@ -71,7 +71,7 @@ impl Witness {
         Self { manager, records }
     }
 
-    /// Waits until somebody holds `key`, or so many wait for it too.
+    /// Waits until somebody holds `key` and `waiters` requests wait for it.
     async fn sees(&self, store: &dyn Store, key: &str, waiters: usize) {
         if let Some(manager) = &self.manager {
             let inspect = async || manager.inspect(key).await.expect("inspect");
@@ -86,8 +86,8 @@ impl Witness {
         }
     }
 
-    /// The same, if it is the first request whose answer is lost. Some stores are asked
-    /// something else before, and the lock is not there until they have answered.
+    /// Like `sees`, with a short limit: some stores send another request first, and without its
+    /// answer the lock never arrives.
     async fn may_see(&self, store: &dyn Store, key: &str) {
         let _ = timeout(2 * store.request_timeout(), self.sees(store, key, 0)).await;
     }
@@ -107,7 +107,7 @@ pub(crate) async fn a_request_that_arrives_late_leaves_nothing(store: &mut dyn S
     let judge = process(store).await;
     let manager = impatient(store).await;
     for waits in [false, true] {
-        // What is sent now reaches the server once the silence ends.
+        // What is sent now reaches the server when the silence ends.
         store.set_silence(true).await;
         is_unavailable(ask(&manager, waits).await);
         store.set_silence(false).await;
@@ -115,7 +115,7 @@ pub(crate) async fn a_request_that_arrives_late_leaves_nothing(store: &mut dyn S
         is_nobodys(&judge).await;
         had(&manager, "key").await;
     }
-    // And if it asks for a place in the queue.
+    // Also when the request asks for a place in the queue.
     let guard = held(judge.lock("key")).await;
     store.set_silence(true).await;
     is_unavailable(ask(&manager, true).await);
@@ -140,7 +140,7 @@ pub(crate) async fn a_dropped_call_that_arrives_late_leaves_nothing(store: &mut 
     nothing_left(&judge).await;
 }
 
-/// The answer is lost for good: the store has granted the lock, and nobody knows.
+/// The answer is lost forever: the store has granted the lock, and nobody knows it.
 pub(crate) async fn a_lock_that_was_had_unheard_is_given_back(store: &mut dyn Store) {
     let judge = process(store).await;
     let manager = impatient(store).await;
@@ -159,7 +159,7 @@ pub(crate) async fn a_lock_that_was_had_unheard_is_given_back(store: &mut dyn St
     nothing_left(&judge).await;
 }
 
-/// There is time to ask again: it is not taken for somebody else's lock.
+/// There is time to ask again, and the lock is recognized as its own.
 pub(crate) async fn a_lock_whose_answer_was_lost_is_had(store: &mut dyn Store) {
     let (judge, manager) = (process(store).await, patient(store).await);
     let kept = held(manager.lock("kept")).await;
@@ -180,7 +180,8 @@ pub(crate) async fn a_lock_whose_answer_was_lost_is_had(store: &mut dyn Store) {
     kept.release().await.expect("it was held to the end");
 }
 
-/// The store has done it when it is asked again, and says that nobody holds the lock.
+/// When the release is repeated, the store has already done it, and answers that nobody holds the
+/// lock.
 pub(crate) async fn a_release_whose_answer_was_lost_is_one(store: &mut dyn Store) {
     let manager = patient(store).await;
     let guard = held(manager.lock("key")).await;
@@ -193,8 +194,8 @@ pub(crate) async fn a_release_whose_answer_was_lost_is_one(store: &mut dyn Store
     nothing_left(&manager).await;
 }
 
-/// Beside another one: the store has granted one, and nobody knows or hears of it late; and
-/// it has one back, and is told again.
+/// Beside another permit. The store has granted a permit, but the answer is lost or late; and a
+/// permit is given back, but the answer is lost and the release is repeated.
 pub(crate) async fn a_permit_whose_answer_was_lost_is_one_of_two(store: &mut dyn Store) {
     let judge = process(store).await;
     if !judge.capabilities().permits {
@@ -207,7 +208,7 @@ pub(crate) async fn a_permit_whose_answer_was_lost_is_one_of_two(store: &mut dyn
         Some(config) => Some(connect(config).await),
         None => None,
     };
-    // Some stores are asked something else before, whose answer is lost then.
+    // Some stores send another request first, whose answer is then lost.
     let may_be = async |count: usize| {
         let limit = 2 * store.request_timeout();
         let Some(witness) = &witness else {
@@ -253,13 +254,12 @@ pub(crate) async fn a_permit_whose_answer_was_lost_is_one_of_two(store: &mut dyn
     nothing_left(&judge).await;
 }
 
-/// Who shuts down may end the process: nobody would be left to give back what was
-/// dropped before that.
+/// After a shutdown the process may end, and then nobody would give back what was dropped before.
 pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store) {
     let judge = process(store).await;
     had(&judge, "key").await;
     let guard = held(judge.lock("held")).await;
-    // Only in a queue does who waits leave something at the store.
+    // Waiters leave something at the store only if it has a queue.
     let keys = match judge.capabilities().fair {
         true => &["key", "held"][..],
         false => &["key"],
@@ -273,7 +273,7 @@ pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store)
             tokio::select! {
                 biased;
                 () = witness.sees(store, key, usize::from(key == "held")) => break,
-                // A busy machine has taken longer to look than the answer to come.
+                // On a busy machine, the answer may come before the look.
                 answer = manager.lock(key).acquire() => drop(answer.expect("the lock")),
             }
             assert!(delay < HANG / 10, "it was never seen");
@@ -283,7 +283,7 @@ pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store)
         }
         within(HANG, manager.shutdown()).await;
         all(store, |proxy| proxy.delay(None));
-        // No waiting here.
+        // Checked at once, without waiting.
         let left = judge.inspect(key).await.expect("inspect");
         let nobody_waits = store.counts_waiters().then_some(0);
         let expected = (key == "held").then_some(nobody_waits);
@@ -292,8 +292,8 @@ pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store)
     guard.release().await.expect("the release");
 }
 
-/// Calls may hear of the outage, but nothing overlaps, hangs or is left; and what was
-/// freed behind a waiter's back wakes it.
+/// Calls may be told of the outage, but nothing overlaps, hangs or is left behind. A waiter that
+/// missed a release is woken.
 pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
     let (holder, other) = (patient(store).await, patient(store).await);
     for _ in 0..3 {
@@ -344,8 +344,8 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
     }
     let cuts = async {
         loop {
-            // On a busy machine nobody may be connected again so soon: every third cut
-            // waits until somebody was served.
+            // On a busy machine nobody may be connected again that soon: after every third cut,
+            // this waits until some task was served.
             let before = bodies.load(Relaxed);
             for _ in 0..3 {
                 sleep(Duration::from_millis(60)).await;
@@ -364,8 +364,8 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
     nothing_left(&holder).await;
 }
 
-/// They are open, and carry nothing any more: a firewall has forgotten them. It costs
-/// no call, no wait and no lease.
+/// Dead connections are open but carry nothing, as after a firewall has dropped them. This costs
+/// no call, no waiter and no lease.
 pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
     if !store.leaves_dead_connections() {
         return;

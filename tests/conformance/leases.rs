@@ -1,5 +1,5 @@
-//! Leases: renewed, fixed, limited, lost, and kept by a body that blocks.
-//! (Guarantee 10, and the part of 1 that is about loss.)
+//! Leases: renewed, fixed, limited, lost, and kept while a body blocks. (Guarantee 10, and the
+//! part of guarantee 1 about losses.)
 
 use std::future::Future;
 use std::pin::Pin;
@@ -76,7 +76,7 @@ pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
     assert!(lasted >= ttl, "lost after {lasted:?} of {limit:?}");
     had(&other, "key").await;
 
-    // A body that ends in time does not notice.
+    // A body that ends in time is not affected.
     let short = limited().run(async { 7 });
     assert_eq!(within(HANG, short).await.expect("the lock"), 7);
 }
@@ -108,14 +108,14 @@ pub(crate) async fn a_lease_taken_away_shows_in_the_guard(store: &mut dyn Store)
     assert!(guard.is_held());
     store.take_away("key").await;
     let reason = within(HANG, guard.lost()).await;
-    // Resolved once, resolved for good.
+    // Once resolved, it stays resolved.
     assert_eq!(within(HANG, guard.lost()).await, reason);
     assert!(!guard.is_held());
     assert_eq!(told(&is_lost(guard.release().await)), reason);
     free(&manager, "key").await;
 }
 
-/// How the lease was lost, as the error tells.
+/// The reason of the loss, from the error.
 fn told(error: &LockError) -> LossReason {
     let LockError::Lost { reason, .. } = error else {
         unreachable!("{error:?}")
@@ -133,7 +133,7 @@ async fn carry_on(
     runs.send(()).expect("the test waits");
     lost.await.expect("the test says when");
     within(HANG, held.lost()).await;
-    // Another await, which would end a body that is cancelled.
+    // Another await: a body that was cancelled would end here.
     tokio::task::yield_now().await;
     Ok(held.is_held() || current().is_some_and(|held| held.is_held()))
 }
@@ -155,8 +155,8 @@ async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send +
     thread.await.expect("the thread")
 }
 
-/// The manager was connected elsewhere: its keeper, or for a store in memory
-/// the runtime that connected it, is not blocked.
+/// The manager was connected on another runtime. So its keeper (for a store in memory, the
+/// runtime that connected it) is not blocked.
 pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut dyn Store) {
     let block = async || {
         let manager = process(store).await;
@@ -165,7 +165,7 @@ pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut d
     unless_it_stands_still(store.short_ttl() / 4, block).await;
 }
 
-/// Or on the very runtime that the body blocks.
+/// The manager was connected on the runtime that the body blocks.
 pub(crate) async fn a_body_that_blocks_the_runtime_of_its_manager_keeps_its_lease(
     store: &mut dyn Store,
 ) {
@@ -218,18 +218,18 @@ pub(crate) async fn a_fixed_lease_is_lost_after_a_block(store: &mut dyn Store) {
 pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block(store: &mut dyn Store) {
     let manager = process(store).await;
     let ttl = store.short_ttl();
-    // Renewed once, and not a second time.
+    // Renewed once, but not a second time.
     let request = manager.lock("key").ttl(ttl).max_hold(ttl / 2);
     is_lost_after_a_block(request, 2 * ttl).await;
 }
 
-/// The renewal falls due before `max_hold` ends, and whoever renews stands still
-/// until after it, if that is the runtime of the body, as for a store in memory.
-/// What is then due has no time any more; the other locks go on.
+/// The renewal is due before `max_hold` ends. If the body's runtime renews, as for a store in
+/// memory, it stands still until after that; the renewal is then too late, but the other locks go
+/// on.
 pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn Store) {
     let (config, ttl) = (super::config(store), store.short_ttl());
     let (done, is_done) = oneshot::channel();
-    // A thread that no runtime waits for: it may hang.
+    // A thread for which no runtime waits, since it may hang.
     std::thread::spawn(move || {
         current_thread().block_on(async {
             let manager = connect(config).await;
@@ -241,7 +241,7 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn
             };
             let limited = manager.lock("key").ttl(ttl).max_hold(ttl * 2 / 5);
             match limited.run(body).await {
-                // On a busy machine the block takes longer than the ttl.
+                // On a busy machine, the block may take longer than the ttl.
                 Ok(()) | Err(LockError::Lost { .. }) => {}
                 Err(error) => panic!("{error:?}"),
             }
@@ -255,26 +255,26 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn
     within(HANG, is_done).await.expect("no panic");
 }
 
-/// The runtime of the caller, after so many polls of his, stands still for longer
-/// than the ttl: what the store granted meanwhile is over. It is asked again.
+/// The caller's runtime stands still, after some polls of the call, for longer than the ttl. A
+/// lease that the store granted meanwhile has ended, and the store is asked again.
 pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Store) {
-    // And no more than it is made to.
+    // The machine must not stand still longer than the test makes it.
     let still = store.short_ttl() / 8;
     unless_it_stands_still(still, async || has_its_lock(store).await).await;
 }
 
 async fn has_its_lock(store: &dyn Store) {
-    // The manager is connected elsewhere, and may stand still for a while.
+    // The manager is connected on another runtime, and may stand still for a while.
     let manager = connect(super::config(store).request_timeout(HANG)).await;
     let capabilities = manager.capabilities();
-    // Shorter than the block, and long enough for a grant on a busy machine.
+    // Shorter than the block, but long enough for a grant on a busy machine.
     let ttl = capabilities.min_ttl.max(store.short_ttl() / 2);
-    // Who does not wait asks twice only: on a busy machine, the second has to be in
+    // A call that does not wait asks only twice: on a busy machine, the second attempt must be in
     // time.
     let long = ttl.max(store.short_ttl());
     let (config, waiting) = (super::config(store).request_timeout(HANG), manager.clone());
     let had = on_one_thread(async move {
-        // A store in memory has its keeper where it is connected.
+        // A store in memory has its keeper on the runtime that connects it.
         let blocked = connect(config).await;
         had(&blocked, "known").await;
         for (number, manager) in [&waiting, &blocked].into_iter().enumerate() {
@@ -306,15 +306,15 @@ async fn has_its_lock(store: &dyn Store) {
     nothing_left(&manager).await;
 }
 
-/// The same for longer than the store is waited for: it has answered all the time,
-/// and there was nobody to hear it.
+/// The runtime stands still for longer than the request timeout. The store has answered all the
+/// time, but nothing could receive the answers.
 pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut dyn Store) {
-    // All of it stands still, and not the runtime alone.
+    // Here the whole machine stands still, and not only the runtime.
     let still = REQUEST_TIMEOUT / 4;
     unless_it_stands_still(still, async || tells_of_no_outage(store).await).await;
 }
 
-/// A busy disk lets a store take a second for one answer.
+/// With a busy disk, a store may take a second for one answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 async fn tells_of_no_outage(store: &dyn Store) {
@@ -325,13 +325,13 @@ async fn tells_of_no_outage(store: &dyn Store) {
     let (config, known) = (config(), manager.clone());
     let had = on_one_thread(async move {
         let blocked = connect(config).await;
-        // The first finds no connection of its runtime's.
+        // The first call finds no connection of its runtime.
         for (number, (manager, polls)) in [(&known, [1, 2]), (&blocked, [1, 3])]
             .into_iter()
             .enumerate()
         {
             for polls in polls {
-                // Keys of its own: what the one before has released may be on its way.
+                // Different keys each time: an earlier release may still be in flight.
                 let lock = |name: &str| manager.lock(format!("{name}:{number}:{polls}"));
                 let mut asked: Vec<Asked> = vec![
                     Box::pin(lock("waits").acquire()),
@@ -378,7 +378,7 @@ async fn is_had_after_a_block(
         }
         Polled::Waiting => panic!("a free lock was waited for"),
     };
-    // A lease this short may be lost on a busy machine.
+    // Such a short lease may be lost on a busy machine.
     match guard.expect("the lock").release().await {
         Ok(()) | Err(LockError::Lost { .. }) => {}
         Err(error) => panic!("{error:?}"),

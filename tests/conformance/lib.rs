@@ -1,9 +1,9 @@
-//! What every store of [`dlock`] promises, as tests over its public surface. Each
-//! store runs all of it, unchanged, on the real thing.
+//! The promises of every store of [`dlock`], as tests of its public surface. Each store runs all
+//! of them, unchanged, against a real server.
 //!
-//! [`Store`] says how a test gets at a store and breaks it. What a store does not
-//! claim in its [`Capabilities`](dlock::backend::Capabilities) is not asked of it.
-//! A test program of a store is this:
+//! [`Store`] defines how a test reaches a store and breaks it. A store is not tested for what it
+//! does not claim in its [`Capabilities`](dlock::backend::Capabilities). A test program for a
+//! store looks like this:
 //!
 //! ```standalone_crate
 //! use dlock::Config;
@@ -35,12 +35,12 @@
 //! # fn main() {}
 //! ```
 //!
-//! A store that processes share, at its [`url`](Store::url), runs [`contenders!`] as
-//! well: what it grants to processes of their own, some of which are killed or paused,
-//! is held against the history of a resource that trusts nobody.
+//! A store that processes can share, at its [`url`](Store::url), also runs [`contenders!`]. What
+//! it grants to separate processes, some of which are killed or paused, is checked against the
+//! history of a resource that trusts nobody.
 //!
-//! [`support`] has what the tests of one store need besides: a proxy that fails,
-//! futures that are dropped at a chosen poll, waiting for a condition.
+//! [`support`] has further tools for the tests of a store: a proxy that fails, futures that are
+//! dropped at a chosen poll, waiting for a condition.
 
 mod breaking;
 mod cost;
@@ -79,16 +79,16 @@ use support::locks::{free, had, held, nothing_left};
 use support::proxy::Proxy;
 use support::wait::{HANG, until, within};
 
-/// A store of one test's own.
+/// A store that belongs to one test.
 #[async_trait(?Send)]
 pub trait Store {
-    /// Starts it, empty.
+    /// Starts the store, empty.
     async fn start() -> Self
     where
         Self: Sized;
 
-    /// The same for tests that ask for strict tokens: where the store can make
-    /// them so, it does.
+    /// Like [`start`](Self::start), for tests that ask for strict tokens: if the store can have
+    /// strict tokens, it has them.
     async fn start_durable() -> Self
     where
         Self: Sized,
@@ -96,8 +96,8 @@ pub trait Store {
         Self::start().await
     }
 
-    /// The same on servers that no other test uses: all that they are asked is the
-    /// test's own, and they can be stopped.
+    /// Like [`start`](Self::start), on servers that no other test uses: only this test asks them,
+    /// and they can be stopped.
     async fn start_alone() -> Self
     where
         Self: Sized,
@@ -105,17 +105,17 @@ pub trait Store {
         Self::start().await
     }
 
-    /// Leads to it, and other processes too.
+    /// The URL of the store, which other processes can use too.
     fn url(&self) -> String {
         unreachable!("for a store that gives its `config`")
     }
 
-    /// The same. Each manager that connects stands for a process.
+    /// The configuration for the store. Each manager that connects stands for a process.
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
-    /// What another process connects with. A store of one's own has no URL that dlock
+    /// The configuration for another process. A store outside of dlock has no URL that dlock
     /// knows.
     fn config_at(url: &str) -> Config
     where
@@ -124,59 +124,60 @@ pub trait Store {
         Config::from_url(url).expect("a valid URL")
     }
 
-    /// The proxies by way of which all of its servers are reached, so that a test
-    /// can have the network fail.
+    /// The proxies through which all of its servers are reached, so that a test can make the
+    /// network fail.
     fn proxies(&self) -> &[Proxy] {
         &[]
     }
 
-    /// Whether what it shows of a lock says which processes hold it. In the layout of
-    /// another library there is no room for that.
+    /// Whether the store shows which processes hold a lock. The layout of another library has no
+    /// room for that.
     fn shows_processes(&self) -> bool {
         true
     }
 
-    /// A lease that is short for a test, and that this store renews in time on
-    /// a busy machine.
+    /// A ttl that is short for a test, but long enough for this store to renew it in time on a
+    /// busy machine.
     fn short_ttl(&self) -> Duration {
         Duration::from_millis(900)
     }
 
-    /// Of whom it shows since when they hold the lock.
+    /// For which holders the store shows since when they hold the lock.
     fn shows_since(&self) -> Since {
         Since::OfAll
     }
 
-    /// Of which holders it shows the token, by which they can be broken.
+    /// For which holders the store shows the token, by which they can be broken.
     fn shows_tokens(&self) -> ShownTokens {
         ShownTokens::OfAll
     }
 
-    /// Whether one who waits can be taken out of its queue. Asked of a store that is fair.
+    /// Whether a waiter can be taken out of its queue. Asked only of a store that is fair.
     fn lets_waiters_out(&self) -> bool {
         true
     }
 
-    /// Whether it has permits. One that has them and does not
-    /// [claim](dlock::backend::Capabilities::permits) them would pass all tests of theirs.
+    /// Whether it has permits. A store that has permits but does not
+    /// [claim](dlock::backend::Capabilities::permits) them would otherwise pass all tests of
+    /// permits.
     fn has_permits(&self) -> bool {
         true
     }
 
-    /// Whether it remembers what was done; the same of
+    /// Whether it remembers what was done, as it must claim in
     /// [`once`](dlock::backend::Capabilities::once).
     fn remembers(&self) -> bool {
         true
     }
 
-    /// Whether what it shows of a lock says how many wait for it. A store that has no queue
-    /// does not know, and must not say that there are none.
+    /// Whether the store shows how many requests wait for a lock. A store without a queue does
+    /// not know, and must not report that there are none.
     fn counts_waiters(&self) -> bool {
         true
     }
 
-    /// How many requests wait for `key`. A store that does not count them has
-    /// some other way to see it.
+    /// How many requests wait for `key`. A store that does not count them must provide another
+    /// way to find out.
     async fn waiters(&self, manager: &LockManager, key: &str) -> usize {
         manager
             .inspect(key)
@@ -185,67 +186,66 @@ pub trait Store {
             .map_or(0, |lock| lock.waiters.expect("how many wait"))
     }
 
-    /// What this store may take to answer on a busy machine, before it counts as
-    /// gone.
+    /// How long this store may take to answer on a busy machine before it counts as gone.
     fn request_timeout(&self) -> Duration {
         Duration::from_millis(500)
     }
 
-    /// So many times two processes hand a lock to each other in the time that no
-    /// test takes: those of a store that tells its waiters, on a busy machine.
+    /// How many times two processes must hand a lock to each other within the time limit of a
+    /// test. The default is for a store that notifies its waiters, on a busy machine.
     fn hand_overs(&self) -> usize {
         600
     }
 
-    /// Leads to it past its proxies, where there is such a way.
+    /// A configuration that bypasses the proxies, if there is one.
     fn past_proxies(&self) -> Option<Config> {
         None
     }
 
-    /// Whether a call whose connection carries nothing is made over another, and not
-    /// given up when its time is over.
+    /// Whether a call whose connection is dead is repeated over another connection, instead of
+    /// being given up at its deadline.
     fn leaves_dead_connections(&self) -> bool {
         true
     }
 
-    /// Whether its grants have fencing tokens. The resource of the contenders counts the
-    /// grants of those that have none.
+    /// Whether its grants have fencing tokens. If they have none, the resource of the contenders
+    /// counts the grants.
     fn has_tokens(&self) -> bool {
         true
     }
 
-    /// Whether its tokens can be lifted by a [floor](dlock::Config::token_floor).
+    /// Whether its tokens can be raised by a [floor](dlock::Config::token_floor).
     fn lifts_tokens(&self) -> bool {
         self.has_tokens()
     }
 
-    /// Short enough that the lock of a process that died comes free within the test.
+    /// The ttl of the contenders: so short that the lock of a process that died becomes free
+    /// within the test.
     fn contenders_ttl(&self) -> Duration {
         Duration::from_secs(3)
     }
 
-    /// Whether a process that has been paused keeps all others from the store,
-    /// for as long as it is. Only a store without a server has such moments.
+    /// Whether a process that is paused now blocks the store for all others. Only a store without
+    /// a server has such moments.
     async fn is_stuck(&self) -> bool {
         false
     }
 
-    /// Ends every lease on `key` behind the holder's back, as an operator
-    /// could.
+    /// Ends every lease on `key` without the holder's knowledge, as an operator could.
     async fn take_away(&self, key: &str) {
         unreachable!("`{key}`: for a store that runs the whole suite")
     }
 
-    /// From now on the store cannot be reached; `false` ends the outage, if there is
-    /// one. A store that has no [`proxies`](Self::proxies) has some other way.
+    /// Begins an outage, in which the store cannot be reached; `false` ends it, if there is one.
+    /// A store without [`proxies`](Self::proxies) must override this.
     async fn set_outage(&self, outage: bool) {
         for proxy in self.proxies() {
             proxy.refuse(outage);
         }
     }
 
-    /// From now on the store is there and says nothing, if a test can make it so;
-    /// `false` ends that.
+    /// Makes the store silent while its connections stay open, if a test can do so; `false` ends
+    /// that.
     async fn set_silence(&self, silence: bool) {
         if self.proxies().is_empty() {
             self.set_outage(silence).await;
@@ -255,76 +255,76 @@ pub trait Store {
         }
     }
 
-    /// Whether what the store holds can still be seen in such an outage.
+    /// Whether the locks of the store can still be inspected in such an outage.
     fn can_be_read_in_an_outage(&self) -> bool {
         false
     }
 
-    /// Stops and starts the store, which keeps what it has confirmed. `false`
-    /// if this store has no such thing.
+    /// Stops and starts the store, which keeps what it has confirmed. Returns `false` if this
+    /// store cannot be restarted.
     async fn restart(&mut self) -> bool {
         false
     }
 
-    /// How many records the store keeps, for stores that can count them.
+    /// The number of records in the store, if it can count them.
     async fn records(&self) -> Option<usize> {
         None
     }
 
-    /// What the store may be asked, for stores that count it.
+    /// How much the store may be asked, if it counts that.
     fn costs(&self) -> Option<Costs> {
         None
     }
 
-    /// How much it was asked so far by all but the test itself: requests, or, if it
-    /// knows better, what these made it do.
+    /// How much it was asked so far, except by the test itself: the number of requests, or a more
+    /// exact measure of the work they caused.
     async fn asked(&self) -> u64 {
         unreachable!("for a store that has `costs`")
     }
 }
 
-/// Of whom a store shows since when they hold the lock: of others, nothing.
+/// For which holders a store shows since when they hold the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// Of every holder, by the store's clock.
+    /// For every holder, by the store's clock.
     OfAll,
-    /// Of every holder, by its own clock.
+    /// For every holder, by the holder's own clock.
     OfAllByTheirClocks,
-    /// Of a writer who had to wait, by the store's clock.
+    /// For a writer that had to wait, by the store's clock.
     OfWritersWhoWaited,
-    /// Of nobody.
+    /// For no holder.
     OfNobody,
 }
 
-/// Of which holders of a lock a store shows the token.
+/// For which holders of a lock a store shows the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownTokens {
-    /// Of every one.
+    /// For every holder.
     OfAll,
-    /// Of several, of the one who came last.
+    /// For the last holder, if there are several.
     OfTheLast,
-    /// Of none.
+    /// For no holder of a lock.
     OfNone,
 }
 
-/// How much of what a store [counts](Store::asked) its locks may cost.
+/// The highest costs of locks, in the unit that a store [counts](Store::asked).
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// A section, of which nobody else wants the lock.
+    /// A critical section whose lock nobody else wants.
     pub section: u64,
-    /// A second in which a process waits, however many of its tasks do.
+    /// One second of waiting of a process, however many of its tasks wait.
     pub waiting: f64,
-    /// For so many locks at once.
+    /// `waiting` holds for up to this many locks at once.
     pub keys: usize,
-    /// A second in which nobody holds a lock or waits for one.
+    /// One second in which nobody holds a lock or waits for one.
     pub idle: u64,
 }
 
-/// What a test does, on its way.
+/// A running test case.
 #[doc(hidden)]
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Which store a test asks for.
+/// How a test wants its store to be started.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
@@ -335,13 +335,13 @@ pub enum Start {
     start,
     start_durable,
     start_alone,
-    /// As `start`, of a store that a network can keep from its users.
+    /// As `start`, for a store that is reached over a network.
     start_far,
-    /// As `start`, by processes that take their time.
+    /// As `start`, for tests with processes, which take longer.
     start_contended,
 }
 
-/// Runs one case against a store of its own, with a limit against hanging.
+/// Runs one case against its own store, with a time limit.
 #[doc(hidden)]
 pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -356,20 +356,20 @@ pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
         };
         match as_asked {
             Start::start_far if store.proxies().is_empty() => {}
-            // Each of its many steps has a limit.
+            // Each of its many steps has a time limit.
             Start::start_contended => case(&mut store).await,
             _ => within(2 * HANG, case(&mut store)).await,
         }
     });
 }
 
-/// With leases that outlast every test: a lock that comes free in time was
-/// given back, and did not just run out.
+/// The store's configuration with leases that outlast every test: a lock that becomes free in
+/// time was given back, and did not just expire.
 pub fn config(store: &dyn Store) -> Config {
     store.config().ttl(20 * HANG)
 }
 
-/// One more process, as far as the store can tell.
+/// A manager, which looks like one more process to the store.
 pub async fn process(store: &dyn Store) -> LockManager {
     connect(config(store)).await
 }
@@ -385,8 +385,7 @@ async fn queued(store: &dyn Store, manager: &LockManager, key: &str, count: usiz
     .await;
 }
 
-/// All cases, for a macro that makes something of them: the theme, and how its
-/// cases start the store.
+/// All cases, as input for another macro: the theme, and how its cases start the store.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __themes {
@@ -621,7 +620,7 @@ macro_rules! __themes {
     };
 }
 
-/// The same of processes.
+/// The cases with processes, as input for another macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __contenders {
@@ -643,8 +642,8 @@ macro_rules! __contenders {
     };
 }
 
-/// Each case by its name, boxed here: so it is compiled once, and not again by the
-/// tests of each store.
+/// A boxed function for each case, so that it is compiled once, and not again for the tests of
+/// each store.
 macro_rules! cases {
     ($($start:ident $theme:ident { $($case:ident)* })*) => {$(
         pub mod $theme {$(
@@ -661,9 +660,9 @@ pub mod cases {
     __contenders! { [cases] }
 }
 
-/// Makes a test of each case, for one store: the path, from the crate's root, of a
-/// type that implements [`Store`]. With themes and names of cases behind it, of those only:
-/// for a deployment of a store that runs the rest elsewhere.
+/// Generates a test for each case, for one store: the path, from the crate's root, of a type that
+/// implements [`Store`]. If themes and names of cases follow, only for those: for a deployment of
+/// a store that runs the other cases elsewhere.
 #[macro_export]
 macro_rules! conformance {
     ($store:ty) => {
@@ -674,11 +673,11 @@ macro_rules! conformance {
     };
 }
 
-/// Makes a test of each case of [`processes`], for one store: the path, from the crate's
-/// root, of a type that implements [`Store`]. With names of cases behind it, of those
-/// only, in a test program that has the rest for another store.
+/// Generates a test for each case of [`processes`], for one store: the path, from the crate's
+/// root, of a type that implements [`Store`]. If names of cases follow, only for those, in a test
+/// program that runs the other cases for another store.
 ///
-/// The workers are the test program itself, as its test `plays_a_role`.
+/// The workers run the test program itself, with its test `plays_a_role`.
 #[macro_export]
 macro_rules! contenders {
     ($store:ty) => {

@@ -10,8 +10,8 @@ use super::{Store, nothing_left, process};
 use crate::support::critical::PlainCounter;
 use crate::support::locks::all_served;
 
-/// So many managers, each of which stands for a process: among the tasks of
-/// one, its own gate does most of the work, among several the store does.
+/// This many managers, each of which stands for a process. Among the tasks of one manager, its
+/// gate does most of the work; among several managers, the store does.
 async fn managers(store: &dyn Store, count: usize) -> Vec<LockManager> {
     let mut managers = Vec::new();
     for _ in 0..count {
@@ -71,9 +71,9 @@ pub(crate) async fn tasks_over_keys_drawn_at_random_add_up(store: &mut dyn Store
     nothing_left(&managers[0]).await;
 }
 
-/// A hundred contenders, fifty leases at a time, each renewed several times. A machine
-/// that stands still for a whole ttl loses leases, or has no answer in that time, and says
-/// so: such a contender comes again.
+/// A hundred contenders, with fifty leases at a time, each renewed several times. If the machine
+/// stands still for a whole ttl, leases are lost or get no answer in time, and the call fails;
+/// such a contender tries again.
 pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
     const CONTENDERS: usize = 100;
     const KEYS: usize = 50;
@@ -93,7 +93,8 @@ pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
             loop {
                 let mut added = false;
                 let body = async {
-                    // Between the read and the write, the lease would run out twice.
+                    // Between the read and the write, the lease would expire twice without
+                    // renewals.
                     counters[key].add_one_slowly(2 * ttl).await;
                     added = true;
                 };

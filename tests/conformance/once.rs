@@ -1,4 +1,4 @@
-//! What was done is remembered, and nobody does it again for a while.
+//! A body that was done is remembered, and not done again for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use crate::support::wait::{HANG, eventually, within};
 /// Longer than any test.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// So many processes, of a store that remembers.
+/// This many processes, if the store remembers what was done.
 async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
     let mut all = Vec::new();
     for _ in 0..COUNT {
@@ -34,7 +34,7 @@ fn once(manager: &LockManager) -> LockRequest<Once> {
     manager.lock("key").once(REMEMBERED)
 }
 
-/// Does it, and fails to or not.
+/// Runs a body with this result.
 async fn does<T, E>(request: LockRequest<Once>, how: Result<T, E>) -> Result<T, E> {
     let ran = within(HANG, request.run(async { how })).await;
     ran.expect("the lock")
@@ -46,7 +46,7 @@ async fn is_remembered(manager: &LockManager) {
     is_done(within(HANG, once(manager).run(async { Ok::<_, ()>(()) })).await);
 }
 
-/// So that nothing is left.
+/// Forgets the mark, so that nothing is left.
 async fn forget(manager: &LockManager) {
     assert!(manager.forget("key").await.expect("forget"), "it was done");
     free(manager, "key").await;
@@ -121,7 +121,7 @@ pub(crate) async fn what_was_done_is_remembered(store: &mut dyn Store) {
         let listed = manager.list("k").await.expect("list");
         assert!(matches!(&listed[..], [lock] if lock.key == "key" && lock.done.is_some()));
     }
-    // Other keys have nothing to do with it.
+    // Other keys are not affected.
     had(&other, "key:other").await;
     forget(&other).await;
     assert!(!one.forget("key").await.expect("forget"), "once is enough");
@@ -178,7 +178,7 @@ pub(crate) async fn what_was_not_done_is_not_remembered(store: &mut dyn Store) {
         _ = left => unreachable!("it sleeps"),
         () = eventually("it is inside", inside) => {}
     }
-    // A lock that is not for `once` marks nothing.
+    // A lock without `once` leaves no mark.
     within(HANG, one.lock("key").run(async { Ok::<_, ()>(()) }))
         .await
         .expect("the lock")
@@ -186,7 +186,7 @@ pub(crate) async fn what_was_not_done_is_not_remembered(store: &mut dyn Store) {
     drop(held(once(&other)).await);
     held(once(&one)).await.release().await.expect("the release");
     nothing_left(&other).await;
-    // Somebody does it in the end.
+    // Finally, one body succeeds.
     assert_eq!(does(once(&other), Ok::<_, ()>(7)).await, Ok(7));
     is_remembered(&one).await;
     forget(&one).await;
@@ -219,13 +219,13 @@ pub(crate) async fn a_lease_that_was_lost_marks_nothing(store: &mut dyn Store) {
         .await
         .expect("the lock")
         .expect("it went on");
-    // Whether it was given back or ended.
+    // The lease was given back or has expired.
     had(&other, "key").await;
     nothing_left(&one).await;
 }
 
-/// Its holder does not know yet, or just so; and by then nobody else has it, or somebody has,
-/// or has done it.
+/// The holder may or may not know it yet. By then the lock is free, another process has it, or
+/// another process has done the body.
 pub(crate) async fn a_lock_that_was_taken_away_is_not_marked(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -263,7 +263,7 @@ pub(crate) async fn a_lock_that_was_taken_away_is_not_marked(store: &mut dyn Sto
     nothing_left(&one).await;
 }
 
-/// Spawned from the body, and alive for longer.
+/// A task that the body spawned, and that outlives the body.
 pub(crate) async fn a_task_inside_says_that_it_is_done(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -293,7 +293,7 @@ pub(crate) async fn a_task_inside_says_that_it_is_done(store: &mut dyn Store) {
     forget(&other).await;
 }
 
-/// Of one whose caller did not wait for it.
+/// A mark for which the caller did not wait.
 pub(crate) async fn a_shutdown_waits_for_a_mark(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -306,7 +306,7 @@ pub(crate) async fn a_shutdown_waits_for_a_mark(store: &mut dyn Store) {
     forget(&other).await;
 }
 
-/// Of all processes and kinds: they are woken, and nobody gets in.
+/// Waiters of all processes and modes are woken, and none gets the lock.
 pub(crate) async fn who_waits_for_what_was_done_is_told(store: &mut dyn Store) {
     let Some([holder, first, second, third]) = processes(store).await else {
         return;
@@ -342,7 +342,7 @@ pub(crate) async fn who_waits_for_what_was_done_is_told(store: &mut dyn Store) {
     had(&second, "key").await;
 }
 
-/// Makes answers of one type.
+/// Gives all answers the same type.
 trait MapOkDrop {
     fn map_ok_drop(self) -> impl Future<Output = Result<dlock::LockGuard, LockError>> + Send;
 }
@@ -356,8 +356,8 @@ impl<F: Future<Output = Result<(), LockError>> + Send> MapOkDrop for F {
     }
 }
 
-/// Over and over. A store that missed to tell, or looked only now and then, would not be
-/// done in time.
+/// Repeated many times. With a store that misses notifications, or only looks from time to time,
+/// this would not end in time.
 pub(crate) async fn who_waits_is_told_at_once(store: &mut dyn Store) {
     let Some([holder, other]) = processes(store).await else {
         return;
@@ -378,7 +378,7 @@ pub(crate) async fn who_waits_is_told_at_once(store: &mut dyn Store) {
     within(HANG, rounds).await;
 }
 
-/// Nothing is handed over to them.
+/// The lock is not handed over to them.
 pub(crate) async fn tasks_that_wait_for_what_was_done_are_told(store: &mut dyn Store) {
     let Some([manager]) = processes(store).await else {
         return;
@@ -388,9 +388,9 @@ pub(crate) async fn tasks_that_wait_for_what_was_done_are_told(store: &mut dyn S
     for _ in 0..20 {
         let (lock, ran) = (once(&manager), Arc::clone(&ran));
         all.spawn(lock.run(async move {
-            // The others come meanwhile.
+            // The other tasks come meanwhile.
             sleep(Duration::from_millis(50)).await;
-            // The first fails, and the lock goes on.
+            // The first body fails, and the lock goes to the next task.
             match ran.fetch_add(1, Relaxed) {
                 0 => Err("the first"),
                 _ => Ok(()),
@@ -420,7 +420,7 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     let inside = async || {
         does(once(&one), Ok::<_, ()>(())).await.expect("done");
         is_busy(other.lock("key").try_acquire().await);
-        // Who is inside of it goes on.
+        // A call inside the outer lock still re-enters it.
         drop(held(one.lock("key")).await);
     };
     let outer = one.lock("key").run(async { inside().await });
@@ -428,7 +428,7 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     is_remembered(&other).await;
     forget(&other).await;
 
-    // The last of them decides.
+    // The outermost body decides.
     let outer = once(&one).run(async {
         inside().await;
         Err::<(), _>("it came to nothing")
@@ -437,7 +437,7 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     assert!(failed.is_err());
     had(&other, "key").await;
 
-    // One of several keys that are held together.
+    // With one of several keys that are held together.
     let several = one.lock(["key", "other"]).run(async { inside().await });
     within(HANG, several).await.expect("the locks");
     is_remembered(&other).await;
@@ -445,7 +445,7 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     forget(&one).await;
 }
 
-/// It is for the outer one to say that all is done.
+/// Only the outer body decides whether everything is done.
 pub(crate) async fn one_around_it_that_does_not_come_to_its_end_undoes_it(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -496,7 +496,7 @@ pub(crate) async fn one_around_it_that_does_not_come_to_its_end_undoes_it(store:
     nothing_left(&one).await;
 }
 
-/// Though a store may have the lease for a moment longer than its holder relies on it.
+/// Even if the store still has the lease for a moment after its holder has stopped relying on it.
 pub(crate) async fn what_is_lost_behind_it_is_not_remembered(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -522,14 +522,14 @@ pub(crate) async fn a_guard_says_that_it_is_done(store: &mut dyn Store) {
     guard.release_done().await.expect("the release");
     is_remembered(&other).await;
     forget(&other).await;
-    // For how long, it was not told.
+    // This request does not say for how long.
     let error = is_misconfigured(held(one.lock("key")).await.release_done().await);
     says(&error, &["once"]);
     had(&other, "key").await;
     nothing_left(&one).await;
 }
 
-/// Nobody is let in before that either, and nobody waits for what will not come.
+/// Until then nobody gets the lock, and nobody waits in vain.
 pub(crate) async fn min_hold_is_kept_by_the_mark(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;
@@ -546,7 +546,7 @@ pub(crate) async fn min_hold_is_kept_by_the_mark(store: &mut dyn Store) {
 #[distributed_lock(key = "key", once = "1h", try)]
 async fn job(fails: bool) -> Result<u32, LockError> {
     match fails {
-        // As a body would that asks for another lock.
+        // As a body would fail that asks for another lock.
         true => Err(dlock::lock("").try_acquire().await.expect_err("no key")),
         false => Ok(7),
     }
@@ -577,7 +577,7 @@ pub(crate) async fn the_attribute_runs_its_body_once(store: &mut dyn Store) {
     forget(&one).await;
 }
 
-/// Of a store that is reached by a network.
+/// For a store that is reached over a network.
 pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) {
     let Some(past) = store.past_proxies() else {
         return;
@@ -588,7 +588,7 @@ pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) 
     if !manager.capabilities().once {
         return;
     }
-    // A server may have to be told a command in full, the first time.
+    // The first time, a server may need a command in full.
     does(once(&manager), Ok::<_, ()>(())).await.expect("done");
     forget(&manager).await;
     let guard = held(once(&manager)).await;
@@ -597,7 +597,7 @@ pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) 
         .iter()
         .for_each(|proxy| proxy.swallow_replies(true));
     let release = tokio::spawn(guard.release_done());
-    // Some stores are asked something else before, whose answer is lost then.
+    // Some stores send another request first, whose answer is then lost.
     let marked = eventually("it is marked", async || {
         let seen = witness.inspect("key").await.expect("inspect");
         seen.and_then(|lock| lock.done)
@@ -614,7 +614,7 @@ pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) 
     had(&witness, "key").await;
 }
 
-/// It is tried again as a release is.
+/// The mark is tried again, as a release is.
 pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store) {
     let config = || super::config(store).request_timeout(store.request_timeout());
     let manager = impatient(config).await;
@@ -633,12 +633,12 @@ pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store)
         seen.and_then(|lock| lock.done)
     })
     .await;
-    // One that does not give up so soon.
+    // With a manager that does not give up so soon.
     forget(&process(store).await).await;
 }
 
-/// Twenty slots, and copies that come early, late, and while another is at it; every other
-/// of them fails at first.
+/// Twenty slots, and copies of the work that start early, late, and while another copy is
+/// running. Every other slot fails at first.
 pub(crate) async fn copies_that_come_whenever_do_it_once(store: &mut dyn Store) {
     let Some(managers) = processes::<3>(store).await else {
         return;

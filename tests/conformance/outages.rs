@@ -1,5 +1,5 @@
-//! Guarantee 9: nothing waits without a limit, an outage says so, and it heals
-//! by itself.
+//! Guarantee 9: nothing waits without a limit, an outage is reported as one, and the store is
+//! used again by itself after it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::support::locks::{
 use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::wait::{HANG, eventually, within};
 
-/// Shorter than what the store may take to answer.
+/// Shorter than the time in which the store may answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A process that soon takes silence for an outage. What the first one makes in
-/// a store, such as tables, may take longer.
+/// A process that soon takes silence for an outage. Another process connects first, since setting
+/// up the store, such as creating tables, may take longer.
 async fn impatient(store: &dyn Store) -> LockManager {
     process(store).await.shutdown().await;
     let timeout = store.request_timeout();
@@ -30,12 +30,12 @@ async fn impatient(store: &dyn Store) -> LockManager {
 
 pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    // The server is named, if it is one.
+    // The error names the server, if there is only one.
     let server = match store.proxies() {
         [_] => "127.0.0.1:",
         _ => "",
     };
-    // With a connection that was used, and with none.
+    // With a connection that was used, and without one.
     for key in ["used", "new"] {
         store.set_outage(true).await;
         let ran = AtomicBool::new(false);
@@ -66,7 +66,7 @@ pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
 }
 
 pub(crate) async fn a_timeout_bounds_an_outage(store: &mut dyn Store) {
-    // The request timeout alone would let it wait for longer than any test.
+    // With the request timeout alone it would wait longer than any test.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     store.set_outage(true).await;
     let waits = patient.lock("key").acquire_within(TIMEOUT);
@@ -82,17 +82,17 @@ pub(crate) async fn a_timeout_bounds_an_outage(store: &mut dyn Store) {
     store.set_outage(false).await;
 }
 
-/// Whatever it has to ask, and whether there is a connection.
+/// Whatever the call has to ask, and whether or not there is a connection.
 pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn Store) {
     const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
-    // Less than two of them.
+    // Less than twice the request timeout.
     const LIMIT: Duration = Duration::from_secs(7);
     process(store).await.shutdown().await;
     let attempt = async || {
         store.set_silence(false).await;
         takes_no_longer(store, REQUEST_TIMEOUT, LIMIT).await;
     };
-    // It takes many turns of several threads, each of which a busy machine delays.
+    // This takes many turns of several threads, each of which a busy machine delays.
     unless_it_stands_still(Duration::from_millis(100), attempt).await;
 }
 
@@ -123,7 +123,7 @@ async fn takes_no_longer(store: &dyn Store, request_timeout: Duration, limit: Du
     }
 }
 
-/// Who is impatient has no answer in time where the machine stands still.
+/// If the machine stands still this long, an impatient manager gets no answer in time.
 fn too_still(store: &dyn Store) -> Duration {
     store.request_timeout() / 4
 }
@@ -145,7 +145,7 @@ async fn serves_again(store: &dyn Store) {
         store.set_outage(false).await;
         healed(&manager).await;
         healed(&other).await;
-        // What hears of releases works again as well.
+        // The notification of releases works again as well.
         let guard = held(manager.lock("key")).await;
         let waiting = tokio::spawn(other.lock("key").run(async {}));
         queued(store, &manager, "key", 1).await;
@@ -163,8 +163,7 @@ pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
     unless_it_stands_still(too_still(store), attempt).await;
 }
 
-/// Runs this body once. Who is impatient may be told before that a busy machine does not
-/// answer.
+/// Runs this body once. Before that, an impatient manager may take a busy machine for an outage.
 async fn ran<T>(
     lock: impl Fn() -> LockRequest,
     body: impl AsyncFnOnce() -> T,
@@ -182,15 +181,15 @@ async fn ran<T>(
 
 async fn outlives_a_short_outage(store: &dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
-    // Long enough for renewals to fail and to be tried again.
+    // Long enough for renewals to fail and be tried again.
     let ttl = 5 * store.short_ttl();
     let guard = held_at_last(|| manager.lock("key").ttl(ttl)).await;
     let start = Instant::now();
     store.set_outage(true).await;
     sleep(ttl / 2).await;
     store.set_outage(false).await;
-    // Past the ttl it had when the outage began, which only a renewal since
-    // then has carried it over.
+    // Longer than the lease that it had when the outage began. Only a renewal since then can have
+    // extended it.
     sleep((ttl * 3 / 2).saturating_sub(start.elapsed())).await;
     assert!(guard.is_held());
     healed(&other).await;
@@ -202,8 +201,8 @@ pub(crate) async fn a_lease_does_not_outlive_a_long_outage(store: &mut dyn Store
     does_not_outlive(store, async |outage| store.set_outage(outage).await).await;
 }
 
-/// Connections stay open, and there is no error: what counts is when the store has
-/// confirmed the lease.
+/// Connections stay open, and there is no error. Only the last confirmation of the lease by the
+/// store counts.
 pub(crate) async fn a_lease_does_not_outlive_a_long_silence(store: &mut dyn Store) {
     does_not_outlive(store, async |silence| store.set_silence(silence).await).await;
 }
@@ -233,7 +232,7 @@ async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
     }
 }
 
-/// It hears of the outage, or waits on and is let in afterwards.
+/// It is told of the outage, or continues to wait and gets the lock afterwards.
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
     let guard = held_at_last(|| holder.lock("key")).await;
@@ -249,8 +248,8 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     nothing_left(&other).await;
 }
 
-/// What was released while the store was away is free once it is back, long
-/// before the lease would have run out.
+/// Locks that were released during an outage are free soon after it, long before their leases
+/// would expire.
 pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     let dropped = held_at_last(|| manager.lock("dropped")).await;
@@ -259,7 +258,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
         store.set_outage(true).await;
         "value"
     };
-    // A release that fails does not take the body's result.
+    // A failed release does not discard the body's result.
     let value = ran(|| manager.lock("ran"), body).await;
     assert_eq!(value.expect("the body's value"), "value");
     drop(dropped);
@@ -271,7 +270,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
     }
 }
 
-/// Another task of the process asks the store, which does not answer.
+/// Another task of the process has asked the store, which does not answer.
 pub(crate) async fn a_try_behind_a_task_that_asks_is_told_of_the_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     healed_at(&manager, "key").await;
@@ -304,16 +303,16 @@ pub(crate) async fn a_try_behind_a_task_that_asks_is_told_of_the_outage(store: &
     nothing_left(&manager).await;
 }
 
-/// Calls that begin in an outage while another process holds the lock, behind
-/// one of their own process that has heard so: what it heard was before.
+/// Calls begin in an outage while another process holds the lock, behind a call of their own
+/// process that was told so. What that call was told is from before the outage.
 pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let holder = process(store).await;
-    // Who waits is patient, and so does not tell those behind.
+    // The waiting call is patient, so it reports no outage to those behind it.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(patient.lock("key").run(async {}));
     queued(store, &holder, "key", 1).await;
-    // A busy machine may take some time for an answer.
+    // On a busy machine an answer may take some time.
     let limit = 4 * TIMEOUT;
     is_late(within(HANG, patient.lock("key").acquire_within(limit)).await);
     is_busy(within(HANG, patient.lock("key").try_acquire()).await);
@@ -327,7 +326,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     had(&patient, "key").await;
 }
 
-/// So many calls whose time is over before the store answers are told of an outage.
+/// This many calls, whose time ends before the store answers, are told of an outage.
 async fn hear_of_it(store: &dyn Store, manager: &LockManager, count: usize) {
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -341,7 +340,7 @@ async fn hear_of_it(store: &dyn Store, manager: &LockManager, count: usize) {
     }
 }
 
-/// A waiter is, or has heard of the outage.
+/// A waiter got the lock, or was told of the outage.
 async fn served_or_told(waiting: JoinHandle<Result<(), LockError>>) {
     let waited = within(HANG, waiting).await.expect("no panic");
     if waited.is_err() {
@@ -349,8 +348,7 @@ async fn served_or_told(waiting: JoinHandle<Result<(), LockError>>) {
     }
 }
 
-/// Another task of the process has had the lock, and the store does not answer its
-/// release.
+/// Another task of the process had the lock, and the store does not answer its release.
 pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store) {
     let config = super::config(store).request_timeout(10 * HANG);
     let patient = connect(config).await;
@@ -363,10 +361,10 @@ pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store)
     healed(&patient).await;
 }
 
-/// So many keys, of which each release would wait for the store.
+/// The number of keys; the release of each would wait for the store.
 const MANY: usize = 20;
 
-/// What all of them may take together: far less than one after the other.
+/// How long all of them may take together: far less than one after the other.
 fn side_by_side(store: &dyn Store) -> Duration {
     store.request_timeout() * MANY as u32 / 2
 }
@@ -378,7 +376,7 @@ fn many(name: &str) -> LockKey {
 
 pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    // On a busy machine the first connection to a server may take several attempts.
+    // On a busy machine, the first connection to a server may take several attempts.
     healed(&manager).await;
     let guard = held_at_last(|| manager.lock(many("guard"))).await;
     let mut start = Instant::now();
@@ -397,7 +395,7 @@ pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     nothing_left(&manager).await;
 }
 
-/// The leases run out meanwhile, so that none is waited for longer.
+/// The leases expire meanwhile, and the shutdown waits no longer than that.
 pub(crate) async fn a_shutdown_waits_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     let mut guards = Vec::new();

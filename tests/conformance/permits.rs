@@ -1,5 +1,4 @@
-//! So many bodies at once, and no more: permits, in the one queue with readers and
-//! writers.
+//! Permits: no more bodies than the number at once, in one queue with readers and writers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,12 +23,12 @@ use crate::support::log::Log;
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, until, within};
 
-/// So many processes, of a store that has permits.
+/// This many processes, if the store has permits.
 async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
     connected(|| super::config(store)).await
 }
 
-/// The same, where so many requests at a time keep the store busy for a while.
+/// The same with a long request timeout: many requests at once keep the store busy for a while.
 async fn patient<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
     connected(|| super::config(store).request_timeout(HANG)).await
 }
@@ -49,7 +48,8 @@ fn permits(manager: &LockManager, most: u32) -> LockRequest {
     manager.lock("key").permits(most)
 }
 
-/// What a store does not claim is not asked of it: so it is known here what it has to claim.
+/// A store is not tested for what it does not claim, so the test of the store says what it must
+/// claim.
 pub(crate) async fn permits_and_once_are_claimed_where_they_are_had(store: &mut dyn Store) {
     let manager = process(store).await;
     let claimed = manager.capabilities();
@@ -76,8 +76,8 @@ pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dy
     }
 }
 
-/// 29 times seven: each body waits inside for six others. Were it ever fewer while more
-/// want in, they would wait for ever.
+/// 29 times seven bodies, and each waits inside for six others. If ever fewer than seven were
+/// inside while more want to enter, they would wait forever.
 pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
     let Some(managers) = patient::<3>(store).await else {
         return;
@@ -89,7 +89,7 @@ pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
         let (inside, full) = (Arc::clone(&inside), Arc::clone(&full));
         let stays = async move {
             full.wait().await;
-            // Time for one too many to come in.
+            // Time for one too many to enter.
             sleep(Duration::from_millis(5)).await;
         };
         contenders.spawn(lock.run(async move { inside.during(stays).await }));
@@ -116,7 +116,7 @@ pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn
     assert_eq!(listed, [("key", Mode::Permits(2))]);
     let listed = other.list("").await.expect("list");
     assert_eq!(listed[0].holders.len(), 3, "{listed:?}");
-    // Four is more than three.
+    // There is room: three are inside, and the number is four.
     let fourth = held(permits(&one, 4)).await;
     for guard in [reader, permit, beside, fourth] {
         guard.release().await.expect("the release");
@@ -127,7 +127,8 @@ pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn
     free(&one, "key").await;
 }
 
-/// Each goes by its own number, and who does not fit is not overtaken by who would.
+/// Each request goes by its own number, and one that does not fit is not overtaken by one that
+/// would.
 pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn Store) {
     let Some([holder, first, second, third]) = processes(store).await else {
         return;
@@ -139,7 +140,7 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
     let one = tokio::spawn(permits(&first, 1).acquire());
     queued_if_fair(store, &holder, 1).await;
     if holder.capabilities().fair {
-        // There would be room for two and three.
+        // There would be room for the second and the third.
         let two = tokio::spawn(permits(&second, 3).acquire());
         queued(store, &holder, "key", 2).await;
         let three = tokio::spawn(third.lock("key").read().acquire());
@@ -151,7 +152,7 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
         let last = held_by.pop().expect("one");
         last.release().await.expect("the release");
         let one = served(one).await;
-        // They fit beside the first, and came behind it.
+        // They fit beside the first, and came after it.
         let beside = [served(two).await, served(three).await];
         assert_eq!(shown(&holder, "key").await.holders.len(), 3);
         drop((one, beside));
@@ -162,7 +163,7 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
     nothing_left(&holder).await;
 }
 
-/// It waits until all have left, is alone, and behind it comes in who fits.
+/// It waits until all have left, is alone, and after it the next that fit get the lock.
 pub(crate) async fn a_writer_among_permits_waits_its_turn(store: &mut dyn Store) {
     let Some([holder, writes, second, third]) = processes(store).await else {
         return;
@@ -200,7 +201,7 @@ pub(crate) async fn a_writer_among_permits_waits_its_turn(store: &mut dyn Store)
     nothing_left(&holder).await;
 }
 
-/// All kinds in one queue: each is served, and a writer is alone.
+/// All modes in one queue: each request is served, and a writer is alone.
 pub(crate) async fn readers_writers_and_permits_are_all_served(store: &mut dyn Store) {
     let Some(managers) = patient::<3>(store).await else {
         return;
@@ -230,7 +231,7 @@ pub(crate) async fn readers_writers_and_permits_are_all_served(store: &mut dyn S
     nothing_left(&managers[0]).await;
 }
 
-/// One leaves, and the next is let in beside those who stay.
+/// One holder leaves, and the next gets the lock beside those that stay.
 pub(crate) async fn a_permit_that_is_given_back_is_the_next_ones(store: &mut dyn Store) {
     let Some([holder, other]) = processes(store).await else {
         return;
@@ -249,8 +250,8 @@ pub(crate) async fn a_permit_that_is_given_back_is_the_next_ones(store: &mut dyn
     nothing_left(&holder).await;
 }
 
-/// Who does not fit is out of the way when it gives up, of those behind it in its own
-/// process and in others. Nobody who holds the lock has left.
+/// A waiter that does not fit no longer blocks those behind it when it gives up, in its own
+/// process and in others, although no holder has left.
 pub(crate) async fn who_waits_behind_one_that_gives_up_is_let_in(store: &mut dyn Store) {
     let Some([holder, here, there]) = processes(store).await else {
         return;
@@ -291,7 +292,7 @@ async fn queued_if_fair(store: &dyn Store, manager: &LockManager, count: usize) 
     }
 }
 
-/// What the second has: the first was aborted.
+/// The guard of the second task; the first was aborted.
 async fn either(
     aborted: JoinHandle<Result<LockGuard, LockError>>,
     next: JoinHandle<Result<LockGuard, LockError>>,
@@ -300,8 +301,8 @@ async fn either(
     served(next).await
 }
 
-/// The store is asked for no more than there are. Who waits behind these waits in its
-/// process, and goes on with the permit of a body that has ended.
+/// The store is asked for no more permits than there are. Other tasks wait in their process, and
+/// continue with the permit of a body that has ended.
 pub(crate) async fn a_permit_goes_from_task_to_task(store: &mut dyn Store) {
     let Some([holder, manager]) = processes(store).await else {
         return;
@@ -338,8 +339,7 @@ pub(crate) async fn a_permit_goes_from_task_to_task(store: &mut dyn Store) {
     nothing_left(&manager).await;
 }
 
-/// Of the places of a process, each is that of one task. Who waits behind them is told
-/// nothing.
+/// Each place of a process belongs to one task. The tasks that wait behind it are not affected.
 pub(crate) async fn a_place_that_is_taken_out_is_that_of_one_task(store: &mut dyn Store) {
     let Some([holder, manager]) = processes(store).await else {
         return;
@@ -380,8 +380,8 @@ pub(crate) async fn a_process_with_many_tasks_leaves_permits_to_others(store: &m
     }
 }
 
-/// As while a new version is rolled out. Each process finds out from answers of the store
-/// that it gets anyway.
+/// As during the rollout of a new version. Each process notices it in answers of the store that
+/// it gets anyway.
 pub(crate) async fn processes_that_name_different_numbers_are_told(store: &mut dyn Store) {
     let warnings = Log::warnings();
     let Some([old, new]) = processes(store).await else {
@@ -437,7 +437,7 @@ pub(crate) async fn a_wait_for_a_permit_ends_at_its_timeout(store: &mut dyn Stor
     nothing_left(&holder).await;
 }
 
-/// Of bodies that overlap too, from process to process and through hand-overs.
+/// Also with bodies that overlap, from process to process and through hand-overs.
 pub(crate) async fn tokens_of_permits_rise_from_grant_to_grant(store: &mut dyn Store) {
     let Some(managers) = processes::<2>(store).await else {
         return;
@@ -446,7 +446,7 @@ pub(crate) async fn tokens_of_permits_rise_from_grant_to_grant(store: &mut dyn S
     let mut before = held(permits(&managers[0], 2)).await;
     tokens.note(before.token());
     for round in 1..40 {
-        // In no regular order.
+        // In an irregular order.
         let next = held(permits(&managers[(round / 3) % 2], 2)).await;
         tokens.note(next.token());
         before.release().await.expect("the release");
@@ -456,7 +456,7 @@ pub(crate) async fn tokens_of_permits_rise_from_grant_to_grant(store: &mut dyn S
     tokens.check(40);
 }
 
-/// Nobody says that a holder has died: its lease ends, while others go on.
+/// Nothing announces that a holder has died: its lease ends, while others go on.
 pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
     let Some([living, other]) = processes(store).await else {
         return;
@@ -472,7 +472,7 @@ pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
     nothing_left(&living).await;
 }
 
-/// Some of those who wait in one process would have room, and others not yet.
+/// For some waiters of one process there would be room, for others not yet.
 pub(crate) async fn a_permit_of_the_dead_is_for_whom_there_is_room(store: &mut dyn Store) {
     let Some([living, other]) = processes(store).await else {
         return;
@@ -485,8 +485,7 @@ pub(crate) async fn a_permit_of_the_dead_is_for_whom_there_is_room(store: &mut d
     let dead = held(dead).await;
     let first = tokio::spawn(permits(&other, 3).acquire());
     queued_if_fair(store, &living, 1).await;
-    // Each gives its own back, in whatever order they came. Of one ttl they would queue in
-    // their process.
+    // Each gives its own back, in any order. With the same ttl they would queue in their process.
     let others = [1, 2, 3, 4, 5, 6, 7, 8].map(|number| {
         let ttl = Duration::from_secs(30 + number);
         tokio::spawn(permits(&other, 1).ttl(ttl).run(async {}))
@@ -501,7 +500,7 @@ pub(crate) async fn a_permit_of_the_dead_is_for_whom_there_is_room(store: &mut d
     nothing_left(&living).await;
 }
 
-/// Renewed, a permit outlasts its ttl.
+/// A renewed permit outlasts its ttl.
 pub(crate) async fn a_permit_is_renewed(store: &mut dyn Store) {
     let Some([manager, other]) = processes(store).await else {
         return;

@@ -1,4 +1,4 @@
-//! Guarantee 1: whether the lock is had, and how it shows if it is not.
+//! Guarantee 1: whether a call gets the lock, and how it reports that it does not.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_late, says};
 use crate::support::wait::{HANG, within};
 
-/// Long enough for a store on a busy machine to have answered: else it is an
-/// outage that ends the wait.
+/// Long enough for an answer of a store on a busy machine. Without an answer, the wait would end
+/// as an outage.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
 
 pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
@@ -57,7 +57,7 @@ pub(crate) async fn the_configured_timeout_applies(store: &mut dyn Store) {
     let holder = process(store).await;
     let other = connect(super::config(store).timeout(PATIENCE)).await;
     let _guard = held(holder.lock("key")).await;
-    // Where nobody has answered in that time, it is an outage.
+    // If the store has not answered in that time, it is an outage.
     let attempt = async || {
         let ran = AtomicBool::new(false);
         let body = async { ran.store(true, Relaxed) };
@@ -101,7 +101,7 @@ pub(crate) async fn the_attribute_gives_up_as_it_is_told(store: &mut dyn Store) 
     is_late(within(HANG, other.scope(wait_for_job(&ran))).await);
     assert!(!ran.load(Relaxed), "the body ran without the lock");
 
-    // Who gave up leaves the queue in the background.
+    // A call that gave up leaves the queue in the background.
     queued(store, &holder, "job", 0).await;
     guard.release().await.expect("the release");
     let tried = within(HANG, other.scope(try_job(&ran))).await;

@@ -1,8 +1,8 @@
-//! Contenders in processes of their own, some of them killed, some paused for
-//! longer than their ttl. What they protect is a counter that sees everything;
-//! its history must be one that a lock explains.
+//! Contenders in separate processes, some of which are killed, and some paused for longer than
+//! their ttl. They protect a counter that records everything; a working lock must explain its
+//! history.
 //!
-//! Each store that processes can share runs all of it:
+//! Each store that processes can share runs all of these tests:
 //! [`contenders!(crate::ItsStore)`](crate::contenders!).
 
 use std::path::PathBuf;
@@ -25,21 +25,21 @@ pub mod contender;
 mod doers;
 mod sharers;
 
-/// Rounds of a worker that ends when it is told to, or dies.
+/// The rounds of a worker that runs until it is told to stop, or dies.
 pub const ENDLESS: usize = usize::MAX;
 
-/// A test's view: a store, the resource, and the workers around them.
+/// What a test has: a store, the resource, and the workers.
 #[derive(Debug)]
 pub struct Scene<'a, S: ?Sized> {
-    /// What the workers contend on.
+    /// The store that the workers use.
     pub store: &'a mut S,
-    /// What the workers take the lock for.
+    /// The resource that the lock protects.
     pub resource: Resource,
     dir: TempDir,
 }
 
 impl<'a, S: Store + ?Sized> Scene<'a, S> {
-    /// Around a store, with nobody there yet.
+    /// Creates a scene for a store, without workers.
     pub fn around(store: &'a mut S) -> Self {
         Self {
             store,
@@ -48,8 +48,8 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         }
     }
 
-    /// Starts one more process, which plays `role` as `name`: so many tasks take the
-    /// lock so many times. A stubborn one goes on when it has lost it.
+    /// Starts one more process, which plays `role` as `name`: `tasks` tasks take the lock
+    /// `rounds` times. A stubborn worker continues after it has lost the lock.
     pub fn worker(
         &self,
         role: &str,
@@ -61,7 +61,7 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         self.worker_above(0, role, name, tasks, rounds, stubborn)
     }
 
-    /// The same, which names a floor for the tokens.
+    /// Like [`worker`](Self::worker), with a floor for the tokens; 0: none.
     fn worker_above(
         &self,
         floor: u64,
@@ -88,7 +88,7 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         )
     }
 
-    /// Pauses a worker, at a moment when that is no matter to the store.
+    /// Pauses a worker, at a moment when that does not block the store.
     pub async fn pause(&self, worker: &Process) {
         worker.pause();
         while self.store.is_stuck().await {
@@ -98,12 +98,12 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         }
     }
 
-    /// Where the workers look whether to stop.
+    /// The file that tells the workers to stop.
     pub fn stop_sign(&self) -> PathBuf {
         self.dir.path().join("stop")
     }
 
-    /// One more process, as far as the store can tell: this one.
+    /// A manager in this process, which looks like one more process to the store.
     pub async fn judge(&self) -> LockManager {
         let judge = connect(self.store.config()).await;
         let tokens = judge.capabilities().tokens;
@@ -111,14 +111,13 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
         judge
     }
 
-    /// Waits until so many processes wait for the lock.
+    /// Waits until this many processes wait for the lock.
     async fn waiting(&self, judge: &LockManager, count: usize) {
         let waiters = async || self.store.waiters(judge, "counter").await;
         until("they wait", waiters, |&waiting| waiting == count).await;
     }
 
-    /// Waits until `worker` is in its critical section, where its read is not
-    /// answered.
+    /// Waits until `worker` is in its critical section, where its read is not answered.
     pub async fn inside(&self, worker: &str) {
         let inside = async || self.resource.history().is_inside(worker);
         until(&format!("{worker} is inside"), inside, |&inside| inside).await;
@@ -142,7 +141,7 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
     }
 }
 
-/// Waits until all of them have done what they were started for.
+/// Waits until all workers have ended successfully.
 pub async fn all_end_well(workers: &mut [Process]) {
     for worker in workers {
         let status = worker.end().await;
@@ -150,8 +149,8 @@ pub async fn all_end_well(workers: &mut [Process]) {
     }
 }
 
-/// Checks that the bodies of each of these workers have added so many, and nobody else any.
-/// A lease that ends on a machine that stands still takes its body along, which is said: it
+/// Checks that the bodies of each of these workers have added this many, and nobody else any. If
+/// a lease ends on a machine that stands still, its body is dropped, which the worker reports: it
 /// may have added one before, and runs again.
 fn added_up(history: &History, workers: &[(&str, usize)]) {
     history.check();
@@ -178,8 +177,8 @@ pub(crate) async fn processes_add_up(store: &mut dyn Store) {
     added_up(&scene.resource.history(), &bodies);
 }
 
-/// Processes that name a floor take the places of those that do not, one by one: whoever
-/// comes behind the first of them has a token above it, and nobody's work is refused.
+/// Processes that name a floor replace those that do not, one by one. Every grant after the first
+/// of them has started has a token above the floor, and no work is refused.
 pub(crate) async fn a_deploy_in_which_half_name_a_floor_adds_up(store: &mut dyn Store) {
     if !store.lifts_tokens() {
         return;
@@ -218,7 +217,7 @@ pub(crate) async fn a_deploy_in_which_half_name_a_floor_adds_up(store: &mut dyn 
     }
 }
 
-/// Killed inside its critical section: the lock comes free within the ttl, and
+/// A holder is killed inside its critical section: the lock becomes free within the ttl, and
 /// nobody notices more than that.
 pub(crate) async fn a_killed_holder_frees_its_lock(store: &mut dyn Store) {
     let scene = Scene::around(store);
@@ -239,7 +238,7 @@ pub(crate) async fn a_killed_holder_frees_its_lock(store: &mut dyn Store) {
     nothing_left(&judge).await;
 }
 
-/// Killed while it waits, in front of the others.
+/// A waiter is killed in front of the others.
 pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(store: &mut dyn Store) {
     let scene = Scene::around(store);
     let judge = scene.judge().await;
@@ -256,13 +255,13 @@ pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(store: &m
     nothing_left(&judge).await;
 }
 
-/// Paused inside for longer than its ttl: others go on, and when it comes back
+/// A holder is paused inside for longer than its ttl: the others go on, and when it is resumed,
 /// its body is dropped before it writes.
 pub(crate) async fn a_paused_holder_stops_when_it_comes_back(store: &mut dyn Store) {
     comes_back_late(store, false, "lost").await;
 }
 
-/// The same with a body that goes on regardless: its late write is refused.
+/// The same with a body that continues anyway: its late write is refused.
 pub(crate) async fn a_paused_holder_that_writes_late_is_refused(store: &mut dyn Store) {
     if store.has_tokens() {
         comes_back_late(store, true, "outdated").await;
@@ -278,7 +277,7 @@ async fn comes_back_late(store: &mut dyn Store, stubborn: bool, reports: &str) {
 
     scene.pause(&victim).await;
     scene.resource.suspended("victim");
-    // The read is answered, but nobody is awake to hear it.
+    // The read is answered, but the paused process cannot receive the answer.
     scene.resource.answer("victim");
     scene.others_add("victim", 5).await;
     scene.resource.resumed("victim");
@@ -290,7 +289,7 @@ async fn comes_back_late(store: &mut dyn Store, stubborn: bool, reports: &str) {
     added_up(&history, &[("a", 2 * 20), ("victim", 3)]);
     let told = history.reports_of("victim");
     assert_eq!(told[0], reports);
-    // That one has not written.
+    // The body that reported did not write.
     assert!(history.writes_of("victim") < 3 + told.len());
 }
 
@@ -308,7 +307,7 @@ pub(crate) async fn kills_and_pauses_at_random_moments_add_up(store: &mut dyn St
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
         scene.pause(&victim).await;
         scene.resource.suspended(name);
-        // If it was paused inside, the others go on when its ttl has passed.
+        // If it was paused inside, the others continue when its ttl has passed.
         scene.others_add(name, 10).await;
         scene.resource.resumed(name);
         victim.resume();
@@ -345,14 +344,14 @@ async fn is_busy_until_it_dies(store: &mut dyn Store) {
     let mut holder = scene.worker("hold", "holder", 0, 0, false);
     let reports = async || scene.resource.history().reports_of("holder").len();
     until("it holds", reports, |&reports| reports == 1).await;
-    // Renewed from over there.
+    // The other process renews the lease.
     tokio::time::sleep(2 * scene.store.contenders_ttl()).await;
     is_busy(judge.lock("counter").try_acquire().await);
     holder.kill();
     had(&judge, "counter").await;
 }
 
-/// Never more inside than there are permits, and so many when all is over.
+/// Never more are inside than there are permits, and in the end all permits are in use again.
 pub(crate) async fn permits_bear_kills_and_pauses(store: &mut dyn Store) {
     let judge = connect(store.config()).await;
     if judge.capabilities().permits {
@@ -362,7 +361,7 @@ pub(crate) async fn permits_bear_kills_and_pauses(store: &mut dyn Store) {
     }
 }
 
-/// Every slot is done, and no more than a few are done twice: those that the dead were at.
+/// Every slot is done, and only a few are done twice: those at which a victim was working.
 pub(crate) async fn what_is_done_bears_kills_and_pauses(store: &mut dyn Store) {
     let judge = connect(store.config()).await;
     if judge.capabilities().once {

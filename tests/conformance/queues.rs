@@ -1,5 +1,4 @@
-//! Guarantees 6 and 7: a free lock is never slept on, and waiters are served
-//! in order.
+//! Guarantees 6 and 7: nobody keeps waiting for a free lock, and waiters are served in order.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use crate::support::locks::{all_served, held};
 use crate::support::polls::{drive_until, join_all, poll_once};
 use crate::support::wait::{HANG, within};
 
-/// Two processes hand the lock to each other, over and over. A store that
-/// missed wake-ups, or looked only now and then, would not be done in time.
+/// Two processes hand the lock to each other, over and over. With a store that misses wake-ups,
+/// or only looks from time to time, this would not end in time.
 pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
     let hand_overs = store.hand_overs();
     let section = Arc::new(Section::default());
@@ -45,7 +44,7 @@ pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
         let served = Arc::clone(&served);
         let body = async move { served.lock().expect("the order").push(number) };
         waiters.spawn(process(store).await.lock("key").run(body));
-        // The next one comes when this one stands in the queue.
+        // The next one comes when this one is in the queue.
         queued(store, &holder, "key", number + 1).await;
     }
     guard.release().await.expect("the release");
@@ -65,12 +64,12 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Sto
             tokio::task::yield_now().await;
         };
         let mut task = Box::pin(manager.lock("key").run(body));
-        // A task has its place once it was polled.
+        // A task has its place after its first poll.
         poll_once(&mut task).await;
         waiting.push(task);
     }
     let serve = async {
-        // The last one is polled first: it is the place that counts.
+        // The last task is polled first; only the places count.
         for answer in join_all(waiting.into_iter().rev()).await {
             answer.expect("the lock");
         }
@@ -91,7 +90,7 @@ pub(crate) async fn a_handing_over_process_lets_others_in(store: &mut dyn Store)
     }
 }
 
-/// With eight tasks of one process that want the lock again and again, another has it five
+/// While eight tasks of one process want the lock again and again, another process gets it five
 /// times.
 pub(super) async fn lets_others_in(
     greedy: LockManager,
@@ -119,8 +118,8 @@ pub(super) async fn lets_others_in(
     nothing_left(&other).await;
 }
 
-/// With `handoff(0)` the store alone decides: a process that waits in its
-/// queue comes before the second task of the process in front of it.
+/// With `handoff(0)`, the store alone decides: a process that waits in its queue gets the lock
+/// before the second task of the process in front of it.
 pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
     let holder = process(store).await;
     if !holder.capabilities().fair {

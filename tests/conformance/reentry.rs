@@ -1,5 +1,5 @@
-//! Reentrancy follows the chain of awaits: what the body awaits re-enters,
-//! what runs beside it queues.
+//! Reentrancy follows the chain of awaits: calls that the body awaits re-enter, and calls beside
+//! it queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token(store: &mu
         let within_no_time = within_no_time.expect("re-entry");
         assert_eq!([inner, tried.token(), within_no_time.token()], [outer; 3]);
         drop((tried, within_no_time));
-        // What re-entered has ended; the lock is still the body's.
+        // The calls that re-entered have ended; the body still has the lock.
         assert!(current().expect("inside the lock").is_held());
         is_busy(other.lock("key").try_acquire().await);
     };
@@ -73,7 +73,7 @@ pub(crate) async fn re_entry_asks_nothing_of_the_store(store: &mut dyn Store) {
     inside.expect("re-entry during an outage");
 }
 
-/// Both halves share a task, and neither is inside the other's body.
+/// Both halves run in one task, but neither is inside the other's body.
 pub(crate) async fn halves_of_a_join_exclude_each_other(store: &mut dyn Store) {
     let manager = process(store).await;
     let section = Section::default();
@@ -87,8 +87,8 @@ pub(crate) async fn halves_of_a_join_exclude_each_other(store: &mut dyn Store) {
     one.and(two).expect("the lock");
     assert_eq!((section.entries(), section.most()), (2, 1));
 
-    // Inside a body that has the lock, both re-enter, and may overlap as any
-    // two calls do that are awaited together.
+    // Inside a body that has the lock, both re-enter, and may overlap like any two calls that are
+    // awaited together.
     let body = async {
         tokio::join!(
             manager.lock("key").run(async { token() }),
@@ -122,7 +122,7 @@ pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters(store: &mut dyn St
         let inside = tokio::spawn(spawned.in_lock_scope()).await;
         (token(), inside.expect("no panic"))
     };
-    // `dlock::lock` finds the manager of the scope, in the spawned task too.
+    // `dlock::lock` finds the manager of the scope in the spawned task too.
     let run = manager.scope(manager.lock("key").run(body));
     let (outside, inside) = within(HANG, run).await.expect("the lock");
     assert_eq!(inside.expect("re-entry"), outside);
@@ -147,8 +147,8 @@ pub(crate) async fn the_lock_scope_ends_with_the_lock(store: &mut dyn Store) {
     is_busy(within(HANG, late).await.expect("no panic"));
 }
 
-/// A task that re-entered keeps the lock until it has ended, so that no body
-/// runs unlocked.
+/// A task that re-entered keeps the lock until it has ended, so that no body runs without the
+/// lock.
 #[expect(clippy::async_yields_async, reason = "the task outlives the body")]
 pub(crate) async fn a_task_inside_keeps_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);

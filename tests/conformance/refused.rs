@@ -1,5 +1,5 @@
-//! Nobody there, or somebody else: what a store's client makes of it is told at
-//! once, or with its cause. (The part of guarantee 9 that is about words.)
+//! No server, or another one: the error comes at once, or with its cause. (The part of guarantee
+//! 9 about messages.)
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ use crate::support::locks::{
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
-/// Who waits for it to pass fails by hanging.
+/// A call that waits for this timeout fails by hanging.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn is_refusal<T>(answer: Result<T, LockError>) -> LockError {
@@ -68,8 +68,8 @@ pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) 
     says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
 }
 
-/// A service that runs outlives a restart of its store, and a call that has no
-/// time for that says what it waited for.
+/// A running service survives a restart of its store, and a call that has no time for that
+/// reports the cause.
 pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut dyn Store) {
     let timeout = store.request_timeout();
     let patient = connect(super::config(store).request_timeout(DAY)).await;
@@ -103,19 +103,19 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     }
 }
 
-/// A server of another kind, by what it does when somebody connects.
+/// A server of another kind, by its behaviour when a client connects.
 #[derive(Clone, Copy, Debug)]
 enum Other {
-    /// It answers this, whatever it is asked.
+    /// It answers this to any request.
     Answers(&'static [u8]),
-    /// It speaks first, and says no more.
+    /// It sends this first, and nothing else.
     Greets(&'static [u8]),
     Hangs,
     HangsUp,
 }
 
-/// Each with the word by which the error names it; without one, the store does not
-/// answer.
+/// Each with the word by which the error names it. An empty word: the error is that the store
+/// does not answer.
 const OTHERS: [(Other, &str); 7] = [
     (
         Other::Answers(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
@@ -144,7 +144,7 @@ pub(crate) async fn another_kind_of_server_is_named(store: &mut dyn Store) {
         }) else {
             return;
         };
-        // It is that itself.
+        // The store is of that kind itself.
         if !says.is_empty() && url.starts_with(says.trim_end_matches("://")) {
             continue;
         }

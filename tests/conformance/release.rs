@@ -1,5 +1,5 @@
-//! Guarantees 4, 5 and 11: whatever ends the body, the lock goes back, by its
-//! owner's hand only, and leaves nothing behind.
+//! Guarantees 4, 5 and 11: however the body ends, the lock is given back, only by its owner, and
+//! nothing is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_lost, is_shut_down, shown};
 use crate::support::wait::{HANG, eventually, until, within};
 
-/// Leases of etcd's last for two seconds at least.
+/// A store may round leases up by this much: those of etcd last at least two seconds.
 pub(crate) const ROUNDED_UP: Duration = Duration::from_secs(2);
 
 #[distributed_lock(key = "key")]
@@ -24,7 +24,7 @@ pub(crate) async fn a_value_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let value = manager.lock("key").run(async { "value" }).await;
     assert_eq!(value.expect("the lock"), "value");
-    // At once, not just some time later.
+    // Immediately, not only some time later.
     assert!(other.inspect("key").await.expect("inspect").is_none());
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn a_panic_releases(store: &mut dyn Store) {
         tokio::spawn(manager.lock("key").run(panics)).await;
     assert!(ended.expect_err("the body's panic").is_panic());
     free(&other, "key").await;
-    // The manager is none the worse for it.
+    // The manager still works.
     had(&manager, "key").await;
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn a_dropped_guard_releases(store: &mut dyn Store) {
     had(&other, "key").await;
 }
 
-/// Not before its ttl, and not much later.
+/// Not before its ttl has passed, and not much later.
 pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
@@ -74,24 +74,24 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
     dies(manager.lock("key").ttl(ttl)).await;
     ends_with_its_ttl(&other, ttl).await;
     let guard = held(other.lock("key")).await;
-    // Clocks may run at rates that differ by 1%.
+    // The rates of clocks may differ by 1%.
     let had = start.elapsed();
     assert!(had >= ttl.mul_f64(0.98), "had after {had:?} of {ttl:?}");
     assert!(guard.is_held());
 }
 
-/// Has the lock, and never says anything of it again.
+/// Takes the lock, and neither renews it nor gives it back.
 pub(crate) async fn dies(request: LockRequest) {
     let guard = held(request.renew(false)).await;
     // Nothing is given back.
     std::mem::forget(guard);
 }
 
-/// One of the leases of `key` is that of a holder who has died, and ends with its ttl: by
-/// the store's own account, so that it does not matter when this is run. Where a lease is that of
-/// a session, the store does not say.
+/// Checks that the first lease of `key` to end, that of a dead holder, ends with its ttl: by the
+/// store's own account, so that it does not matter when this runs. If leases belong to a session,
+/// the store does not report it.
 pub(crate) async fn ends_with_its_ttl(manager: &LockManager, ttl: Duration) {
-    // The leases of those who live outlast every test.
+    // The leases of living holders outlast every test.
     let Some(lock) = manager.inspect("key").await.expect("inspect") else {
         return;
     };
@@ -116,7 +116,7 @@ pub(crate) async fn a_late_release_changes_nothing(store: &mut dyn Store) {
     is_busy(late.lock("key").try_acquire().await);
     assert!(next.is_held());
     next.release().await.expect("the release");
-    // Dropping a guard whose lease has ended is a late release as well.
+    // Dropping a guard whose lease has ended is also a late release.
     let guard = held(late.lock("key").ttl(store.short_ttl()).renew(false)).await;
     next = held(other.lock("key")).await;
     drop(guard);
@@ -133,8 +133,8 @@ async fn owner(manager: &LockManager) -> String {
     holder.owner.clone()
 }
 
-/// A renewal does not bring back what was taken away, nor touch the lease of
-/// who has it now.
+/// A renewal neither brings back a lease that was taken away, nor touches the lease of the
+/// present holder.
 pub(crate) async fn a_foreign_lease_is_not_touched(store: &mut dyn Store) {
     let (loser, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
@@ -168,7 +168,7 @@ pub(crate) async fn min_hold_keeps_it(store: &mut dyn Store) {
     assert!(had >= least, "had after {had:?} of {least:?}");
 }
 
-/// Whoever ran the body may end the process right behind it.
+/// The process may end directly after the body.
 pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
@@ -179,7 +179,7 @@ pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended(store: &
             let request = manager.lock(&*key).ttl(ttl);
             let request = request.min_hold(Duration::from_secs(600));
             request.run(async {}).await.expect("the lock");
-            // No waiting here.
+            // Checked at once, without waiting.
             let lock = shown(&other, &key).await;
             if let Some(left) = lock.holders[0].expires_in {
                 assert!(left > ttl, "its lease ends in {left:?}");
@@ -195,20 +195,20 @@ pub(crate) async fn shutdown_finishes_what_is_under_way(store: &mut dyn Store) {
         drop(held(manager.lock(format!("key:{number}"))).await);
     }
     within(HANG, manager.shutdown()).await;
-    // No waiting here: they are back.
+    // Checked at once: all locks have been given back.
     assert!(other.list("").await.expect("list").is_empty());
     is_shut_down(manager.lock("key").acquire().await);
 }
 
-/// Guarantee 11: the store keeps nothing of a lock for longer than its ttl.
+/// Guarantee 11: the store keeps nothing about a lock for longer than its ttl.
 pub(crate) async fn nothing_is_left_behind(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
-    // What the store keeps once for all locks is there from the first.
+    // What the store keeps for all locks together exists after the first lock.
     let had = async |manager: &LockManager, key: &str| {
         eventually("it has the lock", async || {
             match manager.lock(key).ttl(ttl).run(async {}).await {
-                // On a busy machine some of so many may take long.
+                // On a busy machine, some of these many calls may take long.
                 Err(LockError::Unavailable { .. }) => None,
                 ran => {
                     ran.expect("the lock");
@@ -229,11 +229,11 @@ pub(crate) async fn nothing_is_left_behind(store: &mut dyn Store) {
         had(&manager, &format!("released:{number}")).await;
     }
     for number in 0..20 {
-        // Waited for, given up, and held by nobody who would release it.
+        // Waited for, given up, and held by a guard that never releases it.
         let key = format!("abandoned:{number}");
         std::mem::forget(held(manager.lock(&key).ttl(ttl).renew(false)).await);
         let waiting = tokio::spawn(other.lock(&key).ttl(ttl).acquire());
-        // On a busy machine the lease may have run out first.
+        // On a busy machine the lease may have expired first.
         let queued = async || waiting.is_finished() || store.waiters(&manager, &key).await == 1;
         until("it waits", queued, |&queued| queued).await;
         waiting.abort();

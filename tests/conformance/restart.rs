@@ -1,4 +1,4 @@
-//! The store's servers stop and start again, with all that they have confirmed.
+//! The store's servers stop and start again, with everything that they have confirmed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub(crate) async fn a_floor_outlasts_a_restart(store: &mut dyn Store) {
     }
 }
 
-/// Leases and places in a queue. To who is patient it is no outage. (A waiter who does
-/// not listen yet may be passed over for the next one.)
+/// Leases and places in the queue survive. A patient caller does not notice an outage. (A waiter
+/// that does not listen yet may be passed over.)
 pub(crate) async fn what_is_held_and_waited_for_goes_on(store: &mut dyn Store) {
     let patient = async || connect(super::config(store).request_timeout(HANG)).await;
     let (holder, first, second) = (patient().await, patient().await, patient().await);
@@ -78,7 +78,8 @@ pub(crate) async fn what_is_held_and_waited_for_goes_on(store: &mut dyn Store) {
     }
 }
 
-/// Two hundred want one of seven permits that are held; and what was done stays so.
+/// Two hundred tasks want one of seven permits that are all held; and a body that was done stays
+/// done.
 pub(crate) async fn permits_and_what_was_done_go_on(store: &mut dyn Store) {
     let patient = async || connect(super::config(store).request_timeout(HANG)).await;
     let (holder, one, other) = (patient().await, patient().await, patient().await);
@@ -122,7 +123,7 @@ pub(crate) async fn permits_and_what_was_done_go_on(store: &mut dyn Store) {
     nothing_left(&holder).await;
 }
 
-/// Waits for a lock, and gives it back.
+/// Waits for a lock, gives it back, and returns its token.
 pub(crate) async fn next_token(request: LockRequest) -> Result<FencingToken, LockError> {
     let guard = request.acquire().await?;
     let token = guard.token();

@@ -1,6 +1,5 @@
-//! What may be set: each duration and number has a range, and what is outside
-//! of it is an error that names the setting before anything is asked of the
-//! store.
+//! The ranges of settings: a duration or number outside of its range is an error that names the
+//! setting, before the store is asked anything.
 
 use std::time::Duration;
 
@@ -63,8 +62,8 @@ pub(crate) async fn a_request_out_of_its_range_is_refused(store: &mut dyn Store)
     nothing_left(&manager).await;
 }
 
-/// As long as may be, and nothing overflows: the lock is had, renewed where it
-/// must be, and goes back.
+/// The longest values work without overflow: the call gets the lock, renews it if necessary, and
+/// gives it back.
 pub(crate) async fn the_ends_of_the_ranges_work(store: &mut dyn Store) {
     let longest = process(store).await.capabilities().max_ttl.min(TEN_YEARS);
     let config = super::config(store)

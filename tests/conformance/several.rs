@@ -1,4 +1,4 @@
-//! Several keys as one.
+//! Locks on several keys.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::locks::{all_served, is_busy};
 
 pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    // `b` twice: it must not wait for itself.
+    // `b` twice: the call must not wait for itself.
     let guard = held(manager.lock(["b", "a", "b"])).await;
     for key in ["a", "b"] {
         is_busy(other.lock(key).try_acquire().await);
@@ -33,7 +33,7 @@ pub(crate) async fn all_or_none(store: &mut dyn Store) {
         }
         guard.release().await.expect("the release");
     }
-    // A wait for one of them that is given up gives the others back.
+    // If the wait for one key is given up, the others are given back.
     let guard = held(other.lock("b")).await;
     let waiting = tokio::spawn(manager.lock(["a", "b"]).acquire());
     queued(store, &other, "b", 1).await;
@@ -53,8 +53,7 @@ async fn transfer(from: usize, to: usize, moves: &[PlainCounter; 3]) -> Result<(
     Ok(())
 }
 
-/// Transfers in every direction at once neither block each other for ever nor
-/// lose anything.
+/// Transfers in all directions at once neither block each other forever nor lose an update.
 pub(crate) async fn order_does_not_matter(store: &mut dyn Store) {
     let managers = [process(store).await, process(store).await];
     let moves: Arc<[PlainCounter; 3]> = Arc::default();

@@ -32,14 +32,14 @@ pub(crate) async fn tokens_rise_from_grant_to_grant(store: &mut dyn Store) {
     }
     let tokens = Tokens::default();
     for round in 0..40 {
-        // In no regular order.
+        // In an irregular order.
         tokens.note(next(&managers[(round / 3) % 2], "key").await);
     }
     tokens.check(40);
 }
 
-/// Bodies of two processes, most of them let in by a hand-over, and more of
-/// them than a grant has token numbers.
+/// Bodies of two processes. Most of them get the lock by a hand-over, and there are more of them
+/// than a grant has token numbers.
 pub(crate) async fn tokens_rise_through_hand_overs(store: &mut dyn Store) {
     for handoff in [0, 32, 63] {
         let managers = [
@@ -76,7 +76,7 @@ pub(crate) async fn tokens_rise_after_a_lease_ran_out(store: &mut dyn Store) {
     assert!(next(&manager, "key").await > guard.token());
 }
 
-/// A key of which the store keeps nothing any more still gets greater tokens.
+/// A key still gets greater tokens when the store no longer keeps anything for it.
 pub(crate) async fn tokens_rise_over_keys_that_were_idle(store: &mut dyn Store) {
     let manager = process(store).await;
     if gives_none(&manager) {
@@ -84,8 +84,8 @@ pub(crate) async fn tokens_rise_over_keys_that_were_idle(store: &mut dyn Store) 
     }
     let ttl = store.short_ttl();
     let before = next(&manager, "key").await;
-    // All that the store kept for the key may go once its ttl has passed; the
-    // expiry of another lock shows that it has.
+    // Everything that the store kept for the key may go when its ttl has passed. The expiry of
+    // another lock shows that it has passed.
     let guard = held(manager.lock("clock").ttl(ttl).renew(false)).await;
     within(HANG, guard.lost()).await;
     free(&manager, "clock").await;

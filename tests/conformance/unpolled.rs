@@ -1,7 +1,7 @@
-//! Calls that are not polled while their turn comes: an arm of a `select!` whose
-//! other arm runs long, one of many in `buffer_unordered`. They hold up nobody
-//! for more than a few seconds, and queue again when they are polled. (A lease that ran
-//! out by itself would take twenty times as long as a test may.)
+//! Calls that are not polled when their turn comes, such as an arm of a `select!` whose other arm
+//! runs long, or one of many in `buffer_unordered`. They delay nobody for more than a few
+//! seconds, and queue again when they are polled. (A lease that would have to expire takes twenty
+//! times as long as a test may.)
 
 use std::pin::Pin;
 
@@ -15,13 +15,13 @@ use crate::support::wait::{HANG, until, within};
 
 type Call = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
-/// It was not polled for a while, and is served like any other.
+/// A call that was not polled for a while is served like any other.
 async fn is_served_again(call: Call) {
     let guard = within(HANG, call).await.expect("the lock");
     guard.release().await.expect("the release");
 }
 
-/// Or it has an answer from the time when it was not: that another was faster.
+/// Or it returns an answer from the time when it was not polled: that another call was faster.
 async fn has_an_answer(call: Call) {
     match within(HANG, call).await {
         Ok(guard) => guard.release().await.expect("the release"),
@@ -30,7 +30,7 @@ async fn has_an_answer(call: Call) {
     }
 }
 
-/// The store answers a call that is not there to hear it.
+/// The store answers a call that is not polled.
 pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     let readers = here.capabilities().read_write;
@@ -43,7 +43,7 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         if read && !readers {
             continue;
         }
-        // So that there is a connection, and all that a store has to set up.
+        // Opens the connections, and lets the store set up what it needs.
         for manager in [&here, &there] {
             had(manager, key).await;
         }
@@ -54,11 +54,11 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
             Box::pin(request.acquire())
         };
         if let Polled::Done(answer) = leave_at_poll(&mut call, 1, HANG).await {
-            // A store that answers at once.
+            // The store answered at once.
             drop(answer.expect("the lock"));
             continue;
         }
-        // First a task of its own process, or the other way round.
+        // First a task of its own process, then one of another process.
         for manager in [&here, &there] {
             had(manager, key).await;
         }
@@ -79,7 +79,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
         }
         let guard = held(there.lock("key")).await;
         let mut call: Call = Box::pin(wants(here.lock("key"), read).acquire());
-        // Polled until it waits, and left there.
+        // Polled until it waits, and then no more.
         drive_until(&mut call, queued(store, &there, "key", 1)).await;
         let local = tokio::spawn(here.lock("key").run(async {}));
         guard.release().await.expect("the release");
@@ -99,7 +99,7 @@ pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut d
     poll_once(&mut call).await;
     guard.release().await.expect("the release");
     served(first).await;
-    // Held for who does not come, as everybody can see.
+    // The lock is held for a call that does not collect it, which the store shows.
     let list = async || there.list("").await.expect("list");
     let start = Instant::now();
     until("the lock is given back", list, Vec::is_empty).await;
@@ -116,7 +116,7 @@ pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on(store: &mut 
     let guard = held(there.lock("b")).await;
     let mut call: Call = Box::pin(here.lock(["a", "b"]).acquire());
     drive_until(&mut call, queued(store, &there, "b", 1)).await;
-    // The other is still held.
+    // `a` must become free although `b` is still held.
     had(&there, "a").await;
     guard.release().await.expect("the release");
     for key in ["a", "b"] {

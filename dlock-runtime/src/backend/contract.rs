@@ -103,10 +103,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(BackendError::remembers_nothing(name))
     }
 
-    /// Lifts the fencing tokens: every grant that the store gives once this has returned, to
-    /// whichever process, has one above `floor`, and those of one key rise as ever. The store
-    /// keeps the floor where it keeps what tokens are made of, and never lowers it. Called
-    /// between [`start`](Self::start) and all else. The default is for a store that cannot.
+    /// Raises the fencing tokens: every grant of the store after this has returned, to any
+    /// process, has a token above `floor`, and the tokens of one key still rise. The store keeps
+    /// the floor with the data from which it makes tokens, and never lowers it. Called after
+    /// [`start`](Self::start) and before every other operation. The default is for a store that
+    /// cannot keep a floor.
     async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
         let _ = floor;
         let Capabilities { name, tokens, .. } = self.capabilities();
@@ -116,12 +117,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// Ends the lease of a holder, whoever that is, as [`inspect`](Self::inspect) has shown
-    /// it, and lets the next waiter in like a release. The holder is compared by its
-    /// [`owner`](HolderInfo::owner) in the step that ends its lease, so that nobody who came
-    /// since is broken in its place. Whether it held the lock until then: after an outage, a
-    /// [`NotHeld`](Released::NotHeld) must not be the answer to the second of two commands of
-    /// which the first has done it. The default is for a store that cannot.
+    /// Ends the lease of a holder, of any process, as [`inspect`](Self::inspect) has shown it,
+    /// and lets the next waiter in like a release. The step that ends the lease compares the
+    /// holder's [`owner`](HolderInfo::owner), so that a later holder is not broken by mistake.
+    /// Returns whether the holder held the lock until then: if the command was sent twice because
+    /// of an outage and the first one ended the lease, the answer must not be
+    /// [`NotHeld`](Released::NotHeld). The default is for a store that cannot break locks.
     async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
         let _ = (key, holder);
         Err(BackendError::cannot_break(self.capabilities().name))
@@ -499,15 +500,15 @@ pub struct LockInfo {
     /// How many requests wait for the lock, if the store knows: a store without a queue may not.
     /// The tasks that wait inside one process count as one request.
     pub waiters: Option<usize>,
-    /// Who waits in the store's queue, in its order; the first thousand of them. From
-    /// `inspect`, on a store with a queue.
+    /// The waiters in the store's queue, in its order, at most the first thousand. Set by
+    /// `inspect`, if the store has a queue.
     #[cfg_attr(feature = "serde", serde(default))]
     pub queue: Vec<WaiterInfo>,
     /// Set if the body was to run once and has been done: by which process, and how long that is
     /// still remembered. Nobody holds the lock meanwhile.
     pub done: Option<HolderInfo>,
-    /// Where the store keeps it, for who looks there with the store's own tools: keys of
-    /// Redis, rows, nodes, an item. Not each of them is there at all times. From `inspect`.
+    /// Where the store keeps the lock, for looking it up with the store's own tools: keys of
+    /// Redis, rows, nodes, an item. Not all of them exist at all times. Set by `inspect`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub stored_as: Vec<String>,
 }
@@ -591,8 +592,8 @@ pub struct HolderInfo {
     /// Since when it holds the lock, if the store knows. Otherwise all that is known is that it
     /// has not held it for longer than since [`asked_at`](ProcessInfo::asked_at).
     pub since: Option<SystemTime>,
-    /// `since` is by the clock of the holder's host, which has written it down, and not by
-    /// the store's.
+    /// `since` was written down by the holder, by the clock of its host, and not by the store's
+    /// clock.
     #[cfg_attr(feature = "serde", serde(default))]
     pub since_by_holder: bool,
     /// How long the lease lasts unless it is renewed, if the store knows.

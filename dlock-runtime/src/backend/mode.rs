@@ -57,8 +57,8 @@ impl Mode {
         hold.count()
     }
 
-    /// Which of those ahead in a queue are to be there for who asks so to wait, whatever
-    /// comes of the others. An error if they are more than can be looked at in one step.
+    /// Which of the places ahead in a queue must still exist so that a request of this mode has
+    /// to wait, whatever becomes of the others. Fails if they are more than one step can look at.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn in_the_way(
         self,
@@ -69,7 +69,7 @@ impl Mode {
         let writer = ahead.rev().position(|mode| !mode.is_shared());
         let range = match (self.is_shared(), writer) {
             (true, Some(behind)) => count - behind - 1..count - behind,
-            // As many as there may be beside it, and one more.
+            // One more than may be beside it.
             (true, None) => 0..count.min(self.most_beside().saturating_add(1)),
             (false, _) => count.saturating_sub(1)..count,
         };
@@ -83,7 +83,7 @@ impl Mode {
         Ok(range)
     }
 
-    /// What is shown of a lock with these holders.
+    /// The mode to show for a lock with these holders.
     pub(crate) fn shown(held: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut held = held.into_iter();
         let first = held.next()?;
@@ -179,7 +179,8 @@ mod tests {
         }
     }
 
-    /// Of some of them, no step could say that the one behind waits and holds nothing.
+    /// If only some of them were looked at, the step could not know that the request waits and
+    /// holds nothing.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     #[test]
     fn more_than_are_looked_at_are_too_many() {

@@ -99,7 +99,7 @@ impl PermitNumbers {
     /// `None`: no warning is due, since this key has had one, or all keys together enough.
     fn differs(&self, name: &str) -> Option<Differs> {
         let told = &mut self.seen.lock().told;
-        // A waiter sees the same again and again.
+        // A waiter sees the same number again and again.
         if told.len() >= MOST_TOLD || told.contains(name) {
             return None;
         }

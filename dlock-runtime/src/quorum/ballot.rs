@@ -40,7 +40,7 @@ pub(super) enum Outcome {
     Won,
     /// Somebody else has the lock.
     Held,
-    /// Nobody has a majority: several ask at a time.
+    /// Nobody has a majority, since several requests ask at the same time.
     Split,
     /// Too few nodes have answered.
     NoQuorum(BackendError),

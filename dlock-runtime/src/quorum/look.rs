@@ -15,7 +15,7 @@ use crate::store::{Failure, Next};
 /// How long the slower voters are awaited once a majority has answered.
 pub(super) const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
-/// How long they are waited for at the start.
+/// How long the slower voters are awaited when the store starts.
 pub(super) const AT_THE_START: Duration = Duration::from_millis(500);
 
 impl<V: Voter> Quorum<V> {

@@ -194,8 +194,8 @@ impl<V: Voter> Store for Quorum<V> {
         }
     }
 
-    /// More than half of the counters suffice, and the others are raised by those who know of
-    /// the floor: see [`ballot`](super::ballot).
+    /// Raising more than half of the counters is enough; the others are raised by processes that
+    /// know the floor. See [`ballot`](super::ballot).
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
         let voters = || self.members.iter().map(|member| member.voter());
         voters().for_each(|voter| voter.given(floor));

@@ -79,7 +79,7 @@ impl Reach {
     /// For a store whose background work runs on this runtime. Does nothing for a store that does
     /// not say where its servers are.
     pub(crate) fn new(backend: &Arc<dyn Backend>, runtime: &Handle) -> Self {
-        // The runtime of a local store is its user's, and need not have I/O.
+        // The runtime of a local store belongs to its user, and may have no I/O.
         let elsewhere = !backend.capabilities().local && backend.servers().is_some();
         Self(elsewhere.then(|| {
             Arc::new(Inner {

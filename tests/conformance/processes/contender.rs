@@ -1,4 +1,4 @@
-//! The life of a worker.
+//! What a worker process does.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::sharers::share;
 use crate::support::resource::{Section, report};
 use crate::support::worker::{self, setting};
 
-/// Why a body has not counted.
+/// Why a body did not count.
 #[derive(Debug)]
 enum Failure {
     Lock(LockError),
@@ -26,7 +26,7 @@ impl From<LockError> for Failure {
     }
 }
 
-/// What a worker knows of itself.
+/// The settings of a worker.
 struct Contender {
     name: String,
     resource: SocketAddr,
@@ -64,13 +64,13 @@ async fn add_one_or_stop(contender: &Contender) -> Result<(), Failure> {
     add_one(contender).await
 }
 
-/// A body that goes on after the loss of its lease, and so comes late.
+/// A body that continues after the loss of its lease, and so writes late.
 #[distributed_lock(key = "counter", on_lost = "continue")]
 async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
     add_one(contender).await
 }
 
-/// The life of a worker.
+/// Runs a worker in this process.
 pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
     let contender = || Contender {
         name: setting("NAME"),
@@ -95,7 +95,7 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
     });
 }
 
-/// Several tasks add one, each so many times, or until the test says stop.
+/// Several tasks add one, each `ROUNDS` times, or until the test tells them to stop.
 async fn contend(contender: Contender) {
     let rounds: usize = setting("ROUNDS").parse().expect("a number");
     let tasks: usize = setting("TASKS").parse().expect("a number");

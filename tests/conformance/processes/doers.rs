@@ -1,5 +1,5 @@
-//! Processes that do the work of many slots, each of which is to be done once. Some are
-//! paused for longer than their ttl, and then killed.
+//! Processes that do the work of many slots, each of which must be done once. Some are paused for
+//! longer than their ttl and then killed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::all_end_well;
 
 const SLOTS: usize = 60;
 
-/// Each of them walks through all slots.
+/// The tasks of a worker; each walks through all slots.
 const TASKS: usize = 3;
 
 const VICTIMS: [&str; 2] = ["u", "v"];
@@ -24,7 +24,7 @@ const VICTIMS: [&str; 2] = ["u", "v"];
 pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager) {
     let room = Room::open();
     for slot in 0..SLOTS {
-        // Of an attempt before this one.
+        // An earlier attempt may have left a mark.
         judge.forget(slot_name(slot)).await.expect("forget");
     }
     let start = |_: &str| {
@@ -58,7 +58,7 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
             tokio::task::yield_now().await;
             victim.pause();
         }
-        // What it was at is another's when the ttl has passed.
+        // When the ttl has passed, another process does the slots at which it was working.
         goes_on(10).await;
         victim.resume();
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
@@ -68,8 +68,8 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
 
     let entries: Vec<_> = entries().collect();
     assert!(entries.iter().all(|&entries| entries > 0), "{entries:?}");
-    // Once, and once more for what each victim was at when it was paused, and when it was
-    // killed.
+    // Once for each slot, and once more for each slot at which a victim was working when it was
+    // paused or killed.
     let most = SLOTS + VICTIMS.len() * TASKS * 2;
     assert!(entries.iter().sum::<usize>() <= most, "{entries:?}");
     for slot in 0..SLOTS {
@@ -92,7 +92,7 @@ async fn work(room: SocketAddr, slot: usize) -> Result<(), LockError> {
     Ok(())
 }
 
-/// The life of a worker.
+/// Runs a worker in this process.
 pub(super) async fn play() {
     let room = setting("ROOM").parse().expect("an address");
     let mut tasks = tokio::task::JoinSet::new();
@@ -102,7 +102,7 @@ pub(super) async fn play() {
                 loop {
                     match work(room, slot).await {
                         Ok(()) | Err(LockError::Done { .. }) => break,
-                        // On a machine that stands still, or after a pause.
+                        // The lease is lost on a machine that stands still, or after a pause.
                         Err(LockError::Lost { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }

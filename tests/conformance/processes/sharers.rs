@@ -1,5 +1,5 @@
-//! Processes that share a lock by permits. Some are paused for longer than their ttl, and
-//! then killed.
+//! Processes that share a lock by permits. Some are paused for longer than their ttl and then
+//! killed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,18 +61,18 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
             tokio::task::yield_now().await;
             victim.pause();
         }
-        // Those whom it has inside keep their permits until the ttl has passed.
+        // Its bodies inside keep their permits until the ttl has passed.
         room.suspended(name, leases_end(judge, ttl).await);
         others_come_in(name, 20).await;
         room.resumed(name);
         victim.resume();
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
         victim.kill();
-        // And what is left of the dead ends with its ttl.
+        // The leases that the dead process has left end with the ttl.
         leases_end(judge, ttl).await;
     }
     others_come_in("nobody", 20).await;
-    // All that the dead had is used again.
+    // The permits of the dead processes are used again.
     let used = async || room.inside();
     until("all permits are in use", used, |&used| used == 3).await;
     std::fs::write(&stop, "").expect("a file");
@@ -81,8 +81,8 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
     nothing_left(judge).await;
 }
 
-/// When the first of the leases ends, as the store says. None of them is longer than the
-/// ttl. Where a lease is that of a session, the store does not say, and it is now.
+/// When the first lease ends, as the store shows it; checks that none is longer than the ttl. If
+/// leases belong to a session, the store does not report it, and this is now.
 async fn leases_end(judge: &LockManager, ttl: Duration) -> Instant {
     let (asked, lock) = eventually("the store answers", async || {
         let asked = Instant::now();
@@ -99,14 +99,14 @@ async fn leases_end(judge: &LockManager, ttl: Duration) -> Instant {
 
 #[distributed_lock(key = "room", permits = PERMITS)]
 async fn visit(room: std::net::SocketAddr, name: &str) -> Result<(), LockError> {
-    // Long beside what it takes to let somebody in, or there are seldom three inside.
+    // Long compared with a grant, or there would rarely be three inside.
     let pause = Duration::from_micros(fastrand::u64(..30_000));
     let stays = tokio::time::sleep(pause);
     inside(room, name, stays).await.expect("the room");
     Ok(())
 }
 
-/// The life of a worker.
+/// Runs a worker in this process.
 pub(super) async fn share() {
     let (name, room) = (setting("NAME"), setting("ROOM"));
     let room = room.parse().expect("an address");
@@ -117,7 +117,7 @@ pub(super) async fn share() {
         visitors.spawn(async move {
             while !stop.exists() {
                 match visit(room, &name).await {
-                    // On a machine that stands still, or after a pause.
+                    // The lease is lost on a machine that stands still, or after a pause.
                     Ok(()) | Err(LockError::Lost { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }

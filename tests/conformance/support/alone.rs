@@ -1,5 +1,5 @@
-//! Tests of what a process has once, such as the manager that `dlock::init`
-//! installs: each runs in a process of its own.
+//! Tests of what exists once in a process, such as the manager that `dlock::init` installs. Each
+//! runs in its own process.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
         return body();
     }
     let test_binary = std::env::current_exe().expect("the path of this test binary");
-    // A test that hangs fails in the parent too, and takes the child along.
+    // A test that hangs also fails in the parent, and the child is killed.
     let limit = (2 * HANG).as_secs().to_string();
     let output = Command::new("timeout")
         .args(["--signal=KILL", &limit])
@@ -32,7 +32,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
         .output()
         .expect("a process for the test");
     let printed = String::from_utf8_lossy(&output.stdout);
-    // Its summary is not one of ours, for whoever adds those up.
+    // Its summary is removed, since tools that add up summaries must not count it.
     let shown: Vec<_> = printed
         .lines()
         .filter(|line| !line.contains("test result"))
@@ -50,12 +50,12 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     );
 }
 
-/// The same of a test that awaits, on one thread.
+/// Like [`alone`], for an async test on one thread.
 pub fn alone_on_one_thread(name: &str, environment: &[(&str, &str)], test: impl AsyncFnOnce()) {
     alone(name, environment, || current_thread().block_on(test()));
 }
 
-/// The same of a test of all that is logged.
+/// Like [`alone`], for an async test that reads everything that is logged.
 pub fn alone_with_its_log(name: &str, test: impl AsyncFnOnce(Log)) {
     alone(name, &[], || {
         let log = Log::capture();

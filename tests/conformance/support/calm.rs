@@ -1,4 +1,4 @@
-//! What has to be done in time, on a machine that may stand still.
+//! Tests with time limits, on a machine that may stand still.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,15 +9,14 @@ use std::task::Poll;
 use std::thread::{JoinHandle, Result, sleep};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the machine goes on.
+/// How often the watch checks whether the machine runs.
 const STEP: Duration = Duration::from_millis(5);
 
-/// How often a test is begun.
+/// How many times a test is started.
 const ATTEMPTS: usize = 5;
 
-/// Runs `test`, and once more if it fails while the machine stood still for as long as
-/// `limit`: nobody could have renewed then what was to be renewed. What fails on a machine
-/// that goes on has failed.
+/// Runs `test`, and again if it fails while the machine stood still for at least `limit`: then no
+/// lease could have been renewed in time. A test that fails while the machine runs has failed.
 pub async fn unless_it_stands_still<T>(limit: Duration, mut test: impl AsyncFnMut() -> T) -> T {
     for _ in 1..ATTEMPTS {
         let watch = Watch::start();
@@ -35,7 +34,7 @@ pub async fn unless_it_stands_still<T>(limit: Duration, mut test: impl AsyncFnMu
     test().await
 }
 
-/// What it panics with is handed out.
+/// Runs `test`, and returns its panic as an error.
 async fn caught<T>(test: impl Future<Output = T>) -> Result<T> {
     let mut test = pin!(test);
     poll_fn(
@@ -47,7 +46,7 @@ async fn caught<T>(test: impl Future<Output = T>) -> Result<T> {
     .await
 }
 
-/// A thread that does nothing but see how late it is woken.
+/// A thread that measures how late it is woken.
 struct Watch {
     shared: Arc<(AtomicBool, AtomicU64)>,
     thread: Option<JoinHandle<()>>,
@@ -57,7 +56,7 @@ impl Watch {
     fn start() -> Self {
         let shared = Arc::<(AtomicBool, AtomicU64)>::default();
         let seen = Arc::clone(&shared);
-        // The machine may stand still before the thread begins, too.
+        // The machine may also stand still before the thread begins.
         let mut last = Instant::now();
         let thread = std::thread::spawn(move || {
             let (ended, longest) = &*seen;
@@ -77,11 +76,11 @@ impl Watch {
         }
     }
 
-    /// How long it was not woken, at most.
+    /// The longest time for which it was not woken.
     fn longest(mut self) -> Duration {
         self.shared.0.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
         Duration::from_micros(self.shared.1.load(Relaxed))
@@ -89,7 +88,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// The thread ends behind its next step.
+    /// The thread ends after its next step.
     fn drop(&mut self) {
         self.shared.0.store(true, Relaxed);
     }
@@ -114,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn what_fails_while_the_machine_stands_still_is_begun_again() {
         let mut attempts = 0;
-        // The least that shows.
+        // The shortest limit that the watch can detect.
         unless_it_stands_still(STEP, async || {
             attempts += 1;
             assert!(attempts > 2, "it fails");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock::FencingToken;
 use tokio::time::sleep;
 
-/// Counts who is inside, and remembers if there ever were two.
+/// Counts the bodies inside, and remembers the highest number.
 #[derive(Debug, Default)]
 pub struct Section {
     inside: AtomicUsize,
@@ -17,12 +17,12 @@ pub struct Section {
 }
 
 impl Section {
-    /// Goes in, lets others run, and comes out.
+    /// Enters, lets other tasks run, and leaves.
     pub async fn visit(&self) {
         self.during(tokio::task::yield_now()).await;
     }
 
-    /// Is inside while `body` runs; dropped in between, it comes out.
+    /// Is inside while `body` runs. If it is dropped, it leaves.
     pub async fn during<T>(&self, body: impl Future<Output = T>) -> T {
         let inside = self.inside.fetch_add(1, Relaxed) + 1;
         let _leave = Leave(&self.inside);
@@ -36,7 +36,7 @@ impl Section {
         self.most.load(Relaxed)
     }
 
-    /// How many there were.
+    /// The number of bodies so far.
     pub fn entries(&self) -> usize {
         self.entries.load(Relaxed)
     }
@@ -50,27 +50,26 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// A number that offers only read and write: without a lock around it,
-/// additions get lost.
+/// A number that offers only read and write: without a lock around it, additions are lost.
 #[derive(Debug, Default)]
 pub struct PlainCounter(AtomicU64);
 
 impl PlainCounter {
-    /// Reads, lets others run, and writes one more.
+    /// Reads, lets other tasks run, and writes one more.
     pub async fn add_one(&self) {
         let value = self.0.load(Relaxed);
         tokio::task::yield_now().await;
         self.0.store(value + 1, Relaxed);
     }
 
-    /// The same, asleep for `pause` in between.
+    /// Like [`add_one`](Self::add_one), but sleeps for `pause` in between.
     pub async fn add_one_slowly(&self, pause: Duration) {
         let value = self.0.load(Relaxed);
         sleep(pause).await;
         self.0.store(value + 1, Relaxed);
     }
 
-    /// What it is now.
+    /// The present value.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -81,7 +80,7 @@ impl PlainCounter {
 pub struct Tokens(Mutex<Vec<FencingToken>>);
 
 impl Tokens {
-    /// To be called inside the critical section.
+    /// Notes a token. Must be called inside the critical section.
     pub fn note(&self, token: FencingToken) {
         self.0.lock().expect("the tokens").push(token);
     }

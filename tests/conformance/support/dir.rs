@@ -1,21 +1,20 @@
-//! A directory that goes away with its value.
+//! A directory that is removed with its value.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::statvfs::statvfs;
 
-/// A new, empty directory, removed with all it holds on drop.
+/// A new, empty directory, which is removed with its contents on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
-/// In memory, where there is room for it: a disk that others are busy with may
-/// take longer for one write than a test's lease lasts.
+/// In memory, if there is enough room: on a busy disk, one write may take longer than a test's
+/// lease lasts.
 impl Default for TempDir {
     fn default() -> Self {
         let memory = Path::new("/dev/shm");
-        // A container has 64 MiB there, as a rule. The files of a few databases
-        // need more.
+        // A container usually has 64 MiB there. The files of a few databases need more.
         let enough = statvfs(memory)
             .is_ok_and(|memory| memory.blocks_available() * memory.fragment_size() >= 4 << 30);
         if enough {
@@ -41,7 +40,7 @@ impl TempDir {
         Self(path)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -49,7 +48,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover is no reason to fail.
+        // A directory that cannot be removed must not fail the test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What tests do with locks, in a word each. None of it waits for ever.
+//! Short functions for what tests do with locks. None of them waits forever.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::calm::unless_it_stands_still;
 use super::wait::{HANG, eventually, until, within};
 
-/// Leads to a store of the test's own, with leases that outlast every test: what
-/// comes free was given back.
+/// The configuration for a store that belongs to the test, with leases that outlast every test: a
+/// lock that becomes free was given back.
 pub fn config(url: &str) -> Config {
     Config::from_url(url).expect("a valid URL").ttl(20 * HANG)
 }
 
-/// A manager of the test's own store. It has its request timeout to connect, which is
-/// short in many tests.
+/// A manager of a store that belongs to the test. It must connect within its request timeout,
+/// which is short in many tests.
 pub async fn connect(config: Config) -> LockManager {
     let connecting = move || {
         let connecting = within(HANG, LockManager::connect(config.clone()));
@@ -29,11 +29,11 @@ pub async fn connect(config: Config) -> LockManager {
     unless_it_stands_still(STANDS_STILL, connecting).await
 }
 
-/// A machine that does so in one place does so in others, such as a server.
+/// If the test stands still for this long, so may a server on the same machine.
 const STANDS_STILL: Duration = Duration::from_millis(100);
 
-/// A manager that soon takes silence for an outage. On a busy machine, its first
-/// connection may take it several attempts.
+/// A manager that soon takes silence for an outage. On a busy machine, its first connection may
+/// take several attempts.
 pub async fn impatient(config: impl Fn() -> Config) -> LockManager {
     eventually("it connects in its short time", async || {
         LockManager::connect(config()).await.ok()
@@ -41,7 +41,7 @@ pub async fn impatient(config: impl Fn() -> Config) -> LockManager {
     .await
 }
 
-/// To read, or to write.
+/// Asks for a read lock or a write lock.
 pub fn wants(request: LockRequest, read: bool) -> LockRequest {
     if read { request.read() } else { request }
 }
@@ -53,7 +53,7 @@ pub fn held<R: Send + 'static>(request: LockRequest<R>) -> impl Future<Output = 
     async move { acquired.await.expect("the lock") }
 }
 
-/// The same of a manager that may take a busy machine for an outage.
+/// Like [`held`], for a manager that may take a busy machine for an outage.
 pub async fn held_at_last(request: impl Fn() -> LockRequest) -> LockGuard {
     eventually("it has the lock", async || {
         match request().acquire().await {
@@ -72,15 +72,15 @@ pub fn had(manager: &LockManager, key: impl Into<LockKey>) -> impl Future<Output
     async move { ran.await.expect("the lock") }
 }
 
-/// What a task has that waited, once it is done.
+/// The result of a task that waited for a lock.
 #[track_caller]
 pub fn served<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
     let done = within(HANG, waiting);
     async move { done.await.expect("no panic").expect("the lock") }
 }
 
-/// The same of many. Those who are served may wait for one who was refused, which is told
-/// at once.
+/// Like [`served`], for many tasks. Tasks that are served may wait for one that failed, so a
+/// failure is reported at once.
 #[track_caller]
 pub fn all_served<T: 'static>(
     mut waiting: JoinSet<Result<T, LockError>>,
@@ -94,7 +94,7 @@ pub fn all_served<T: 'static>(
     })
 }
 
-/// What each of these has, in tasks that begin together.
+/// The results of these futures, in tasks that start together.
 pub async fn all_at_once<T: Send + 'static>(
     asked: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
@@ -106,16 +106,16 @@ pub async fn all_at_once<T: Send + 'static>(
     answers
 }
 
-/// What the store shows of a lock that somebody holds.
+/// What the store shows about a lock that somebody holds.
 #[track_caller]
 pub fn shown(manager: &LockManager, key: &str) -> impl Future<Output = LockInfo> {
     let shown = within(HANG, manager.inspect(key));
     async move { shown.await.expect("inspect").expect("a holder") }
 }
 
-/// Waits until so many requests wait for `key`, as the store says.
+/// Waits until the store shows that this many requests wait for `key`.
 pub async fn queued(manager: &LockManager, key: &str, count: usize) {
-    // In a failover it may not answer.
+    // During a failover the store may not answer.
     let waiters = async || {
         let lock = manager.inspect(key).await.ok().flatten();
         lock.and_then(|lock| lock.waiters).unwrap_or(0)
@@ -124,13 +124,13 @@ pub async fn queued(manager: &LockManager, key: &str, count: usize) {
     until(&what, waiters, |&waiters| waiters == count).await;
 }
 
-/// Waits until the store knows of no lock on `key`.
+/// Waits until the store has no lock on `key`.
 pub async fn free(manager: &LockManager, key: &str) {
     let inspect = async || manager.inspect(key).await.expect("inspect");
     until(&format!("`{key}` is free"), inspect, Option::is_none).await;
 }
 
-/// Waits until the store knows of no lock at all. It may be long in saying so.
+/// Waits until the store has no lock at all. Its answer may take long.
 pub async fn nothing_left(manager: &LockManager) {
     let list = async || match manager.list("").await {
         Err(LockError::Unavailable { .. }) => None,
@@ -140,13 +140,13 @@ pub async fn nothing_left(manager: &LockManager) {
     until("no lock is left", list, none).await;
 }
 
-/// Asks until the store serves the manager again; no other error than that of an
-/// outage.
+/// Asks until the store serves the manager again. Only the errors of an outage are allowed until
+/// then.
 pub async fn healed(manager: &LockManager) {
     healed_at(manager, "healed").await;
 }
 
-/// The same where it depends on the key who serves it.
+/// Like [`healed`], for a store where the key decides which server is asked.
 pub async fn healed_at(manager: &LockManager, key: &str) {
     eventually("the manager serves again", async || {
         match manager.lock(key).run(async {}).await {
@@ -175,7 +175,7 @@ is_refused! {
     is_busy: Busy;
     /// Its body has been done.
     is_done: Done;
-    /// An operator has taken it out of the queue.
+    /// An operator has taken the request out of the queue.
     is_taken_out: TakenOut;
     /// The store does not answer.
     is_unavailable: Unavailable;
@@ -183,21 +183,21 @@ is_refused! {
     is_lost: Lost;
     /// A setting is wrong.
     is_misconfigured: Config;
-    /// The store has no such thing.
+    /// The store does not support this.
     is_unsupported: Unsupported;
     /// The time to wait was over.
     is_late: Timeout;
-    /// It would wait for itself.
+    /// The call would wait for itself.
     would_deadlock: WouldDeadlock;
-    /// The manager serves nobody any more.
+    /// The manager has shut down.
     is_shut_down: ShutDown;
-    /// What was given is no key.
+    /// The key is not valid.
     is_no_key: InvalidKey;
     /// There is no manager.
     has_no_manager: NotInitialized;
 }
 
-/// An error says all of these.
+/// Checks that an error contains all of these words.
 #[track_caller]
 pub fn says(error: &LockError, words: &[&str]) {
     says_each_cause_once(error);
@@ -210,7 +210,7 @@ pub fn says(error: &LockError, words: &[&str]) {
     }
 }
 
-/// A report of the whole chain, such as `{:#}` of `anyhow`, tells nothing twice.
+/// Checks that a report of the whole chain, such as `{:#}` of `anyhow`, says nothing twice.
 pub fn says_each_cause_once(error: &LockError) {
     let mut told: &dyn std::error::Error = error;
     while let Some(source) = told.source() {
@@ -220,7 +220,7 @@ pub fn says_each_cause_once(error: &LockError) {
     }
 }
 
-/// What comes of connecting to a URL.
+/// The result of connecting to a URL.
 pub async fn connecting(url: &str, request_timeout: Duration) -> Result<LockManager, LockError> {
     let config = Config::from_url(url)?.request_timeout(request_timeout);
     within(HANG, LockManager::connect(config)).await

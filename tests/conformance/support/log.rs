@@ -1,4 +1,4 @@
-//! What was logged, as text.
+//! The log of the process, as text.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,13 +19,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Collects all of them from now on, at every level. Works once in a
-    /// process.
+    /// Collects everything from now on, at every level. Works once in a process.
     pub fn capture() -> Self {
         Self::of(LevelFilter::TRACE)
     }
 
-    /// The warnings and errors of all tests of this process that ask for them.
+    /// The warnings and errors of this process, shared by all tests that ask for them.
     pub fn warnings() -> &'static Self {
         static WARNINGS: OnceLock<Log> = OnceLock::new();
         WARNINGS.get_or_init(|| Self::of(LevelFilter::WARN))
@@ -46,19 +45,19 @@ impl Log {
         (log, guard)
     }
 
-    /// All of it so far.
+    /// The whole text so far.
     pub fn text(&self) -> String {
         self.text.lock().expect("the log").clone()
     }
 
-    /// The lines that speak of `what`.
+    /// The lines that contain `what`.
     pub fn lines_with(&self, what: &str) -> Vec<String> {
         let text = self.text();
         let lines = text.lines().filter(|line| line.contains(what));
         lines.map(str::to_owned).collect()
     }
 
-    /// Waits until a line has all of these words, while this goes on again and again.
+    /// Waits until a line has all of these words, and repeats `meanwhile` until then.
     pub async fn says(&self, words: &[&str], mut meanwhile: impl AsyncFnMut()) {
         eventually(&format!("{words:?} is logged"), async || {
             meanwhile().await;

@@ -1,8 +1,8 @@
-//! What tests of locks need besides a store: faults, a resource that notices when
-//! a lock fails, contenders in processes of their own, waiting for a condition.
+//! What tests of locks need besides a store: faults, a resource that notices when a lock fails,
+//! contenders in separate processes, waiting for a condition.
 //!
-//! Nothing here assumes a port, a path or a running service, and everything
-//! that is started is stopped again when its value is dropped, in a panic too.
+//! Nothing here assumes a port, a path or a running service. Everything that is started is
+//! stopped again when its value is dropped, also in a panic.
 
 pub mod alone;
 pub mod calm;

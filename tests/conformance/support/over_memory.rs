@@ -1,4 +1,4 @@
-//! Stores that are `memory:` but for some of their answers.
+//! Stores that are the `memory:` store, except for some of their answers.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use dlock::{Config, LockManager};
 
 use super::locks::connect;
 
-/// What such a store answers otherwise. The rest is what its [`memory`](Self::memory)
-/// answers, which is never started.
+/// The answers in which such a store differs. All others come from its [`memory`](Self::memory),
+/// which is never started.
 #[async_trait::async_trait]
 #[allow(missing_docs, reason = "as in `Backend`")]
 pub trait Otherwise: Debug + Send + Sync + 'static {
@@ -44,7 +44,7 @@ pub trait Otherwise: Debug + Send + Sync + 'static {
         self.memory().release(request).await
     }
 
-    /// Before it answers what it shows of its locks.
+    /// Called before each look at its locks.
     async fn before_a_look(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -61,7 +61,7 @@ pub trait Otherwise: Debug + Send + Sync + 'static {
         false
     }
 
-    /// A manager of it.
+    /// A manager of this store.
     async fn manager(self) -> LockManager
     where
         Self: Sized,

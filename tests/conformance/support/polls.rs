@@ -1,4 +1,4 @@
-//! Futures that are polled by hand, and dropped at a chosen poll.
+//! Futures that are polled manually, and dropped at a chosen poll.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -9,31 +9,30 @@ use tokio::time::timeout;
 
 use super::runtimes::current_thread;
 
-/// How a future that was polled a limited number of times has ended.
+/// How a future has ended that was polled a limited number of times.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled<T> {
     /// It was done before the limit.
     Done(T),
-    /// It was dropped right after the last poll it was allowed.
+    /// It was dropped directly after its last allowed poll.
     Dropped,
-    /// It was dropped since it was still waiting when the time was over.
+    /// It was dropped because it was still waiting when the time was over.
     Waiting,
 }
 
-/// Polls `future` whenever it is woken, at most `polls` times, and drops it in
-/// the same breath as the last poll, or after `patience`.
+/// Polls `future` whenever it is woken, at most `polls` times, and drops it directly after the
+/// last poll, or after `patience`.
 pub async fn drop_at_poll<F: Future>(
     future: F,
     polls: usize,
     patience: Duration,
 ) -> Polled<F::Output> {
     let mut future = Box::pin(future);
-    // No await between the end of this and the end of the function, which drops
-    // the future.
+    // No await between the end of this call and the end of the function, which drops the future.
     leave_at_poll(&mut future, polls, patience).await
 }
 
-/// The same, but for the drop.
+/// Like [`drop_at_poll`], without the drop.
 pub async fn leave_at_poll<F: Future + ?Sized>(
     future: &mut Pin<Box<F>>,
     polls: usize,
@@ -54,8 +53,8 @@ pub async fn leave_at_poll<F: Future + ?Sized>(
     timeout(patience, limited).await.unwrap_or(Polled::Waiting)
 }
 
-/// Polls `future` as [`drop_at_poll`] does, on a runtime that has ended when this
-/// returns. The caller drops it.
+/// Polls `future` like [`leave_at_poll`], on a runtime that has ended when this returns. The
+/// caller drops the future.
 pub async fn outlive_runtime<F>(
     mut future: Pin<Box<F>>,
     polls: usize,
@@ -73,19 +72,19 @@ where
     told.await.expect("no panic")
 }
 
-/// Drops what belongs to no runtime any more, where there is none.
+/// Drops a value whose runtime has ended, on a thread without a runtime.
 pub fn drop_outside<T: Send + 'static>(value: T) {
     let dropped = std::thread::spawn(move || drop(value));
     dropped.join().expect("no panic");
 }
 
-/// Polls `future` a single time, before it is done.
+/// Polls `future` once. It must not be done then.
 pub async fn poll_once<F: Future + Unpin>(future: &mut F) {
     let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await;
     assert!(polled.is_pending(), "done at its first poll");
 }
 
-/// Runs `future` until `condition` holds, before it is done.
+/// Runs `future` until `condition` holds. It must not be done before.
 pub async fn drive_until<F: Future + Unpin>(future: &mut F, condition: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -94,7 +93,7 @@ pub async fn drive_until<F: Future + Unpin>(future: &mut F, condition: impl Futu
     }
 }
 
-/// Awaits all of them on the calling task. What each gives is in their order.
+/// Awaits all futures in the calling task. The results have the order of the futures.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<_> = running.iter().map(|_| None).collect();

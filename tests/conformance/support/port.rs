@@ -5,34 +5,34 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where this process takes its ports, so that no other test program has the
-/// port of a server that is down just now.
+/// The ports of this process, so that no other test program takes the port of a server that is
+/// down.
 static OURS: LazyLock<Option<Block>> = LazyLock::new(Block::of_this_process);
 
 const BLOCKS: u16 = 20;
 const PORTS: u16 = 1_000;
 
-/// A port that nobody listened on a moment ago. Somebody else may take it
-/// before our server does, so starting a server tries more than once.
+/// A port on which nothing listened a moment ago. Another program may take it before our server
+/// does, so starting a server is tried several times.
 pub fn free_port() -> u16 {
     let free = OURS.as_ref().and_then(Block::free_port);
     free.or_else(|| listening(0))
         .expect("a free port on loopback")
 }
 
-/// Servers on these ports, as a URL lists its hosts.
+/// The hosts of a URL for servers on these ports.
 pub fn hosts(ports: &[u16]) -> String {
     let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}"));
     hosts.collect::<Vec<_>>().join(",")
 }
 
-/// Ports that the system gives to no outgoing connection. One of those would keep
-/// a server from coming back to its port, and so would a client who asks again
-/// and again for it: it may be given that port itself, and then talks to itself.
+/// Ports that the system never gives to outgoing connections. An outgoing connection would keep a
+/// server from coming back to its port. A client that tries to connect to that port again and
+/// again could even be given the port itself, and then talk to itself.
 struct Block {
     ports: Range<u16>,
     taken: AtomicUsize,
-    /// Its first port for datagrams shows other processes whose it is.
+    /// Reserves the block: its first port, for datagrams.
     _ours: UdpSocket,
 }
 
@@ -40,7 +40,7 @@ impl Block {
     fn of_this_process() -> Option<Self> {
         let end = first_outgoing()?;
         let start = end.checked_sub(BLOCKS * PORTS)?;
-        // Ports below 1024 are for the superuser.
+        // Ports below 1024 are reserved for the superuser.
         let mut blocks = (start..end).step_by(PORTS.into()).filter(|p| *p >= 1024);
         blocks.find_map(|first| {
             Some(Self {
@@ -51,7 +51,7 @@ impl Block {
         })
     }
 
-    /// In turn, so that a port which was given back is not soon used again.
+    /// Takes the ports in turn, so that a port that was given back is not soon used again.
     fn free_port(&self) -> Option<u16> {
         let len = self.ports.len();
         (0..len).find_map(|_| {
@@ -61,7 +61,7 @@ impl Block {
     }
 }
 
-/// The first of the ports of outgoing connections, see ip(7).
+/// The first port of outgoing connections, see ip(7).
 fn first_outgoing() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     range.split_whitespace().next()?.parse().ok()

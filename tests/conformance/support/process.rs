@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts what [`command`] made.
+    /// Starts a command that was made by [`command`].
     pub fn spawn(command: Command) -> io::Result<Self> {
         Ok(Self {
             child: spawn_from_lasting_thread(command)?,
@@ -38,7 +38,7 @@ impl Process {
         self.child.stdin.take()
     }
 
-    /// As the system counts it.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -68,8 +68,8 @@ impl Process {
         }
     }
 
-    /// `SIGQUIT`, and returns once it has ended: a server of several processes, which
-    /// are not its own when it is killed, takes them along.
+    /// `SIGQUIT`, and returns once it has ended. For a server of several processes, which would
+    /// not end with it after a `SIGKILL`.
     pub fn quit(&mut self) {
         if self.ended().is_none() {
             self.signal(Signal::SIGQUIT);
@@ -82,8 +82,8 @@ impl Process {
         self.signal(Signal::SIGTERM);
     }
 
-    /// `SIGSTOP`, and returns once it has stopped: it does nothing from then on
-    /// until [`resume`](Self::resume).
+    /// `SIGSTOP`, and returns once it has stopped: it then does nothing until
+    /// [`resume`](Self::resume).
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         eventually_blocking("the process has stopped", || {
@@ -114,9 +114,8 @@ impl Drop for Process {
     }
 }
 
-/// A command whose process the kernel kills when we die, as no `Drop` runs when
-/// a test run itself is killed. Where the tool for it is missing, `Drop` alone
-/// must do.
+/// A command whose process the kernel kills when this process dies, since no `Drop` runs when a
+/// test run itself is killed. If the tool for this is missing, only `Drop` kills it.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         Command::new("setpriv")
@@ -132,8 +131,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Spawns from a thread that lives as long as this process: to the kernel, the
-/// parent that dies is the thread, and each test has one of its own.
+/// Spawns from a thread that lives as long as this process: for the kernel, the parent is the
+/// thread, and each test has its own thread.
 fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
     static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! A program as a user runs it, and what it prints meanwhile.
+//! A program as a user runs it, and its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -13,19 +13,19 @@ use super::wait::{HANG, STEP, within};
 /// A running program, killed on drop.
 #[derive(Debug)]
 pub struct Program {
-    /// To be paused or killed.
+    /// The process, to pause or kill it.
     pub process: Process,
     printed: Stream,
     errors: Stream,
 }
 
 impl Program {
-    /// Starts it with nothing to read.
+    /// Starts it without input.
     pub fn start(command: Command) -> Self {
         Self::start_with(command, Stdio::null())
     }
 
-    /// Starts it with this to read.
+    /// Starts it with this input.
     pub fn start_with(mut command: Command, input: Stdio) -> Self {
         command
             .stdin(input)
@@ -40,23 +40,23 @@ impl Program {
         }
     }
 
-    /// What it has printed so far, in whole lines.
+    /// Its output so far, in whole lines.
     pub fn printed(&self) -> String {
         self.printed.text()
     }
 
-    /// The same of its errors.
+    /// Its error output so far, in whole lines.
     pub fn errors(&self) -> String {
         self.errors.text()
     }
 
-    /// Whether nobody is left who could print: neither the program nor a
-    /// process that it has started.
+    /// Whether nothing can be printed any more: neither the program nor a process that it has
+    /// started is left.
     pub fn is_silent(&self) -> bool {
         self.printed.reader.is_finished() && self.errors.reader.is_finished()
     }
 
-    /// Waits until it ends by itself, together with all that it has started.
+    /// Waits until it ends by itself, together with all processes that it has started.
     pub async fn end(&mut self) -> Output {
         let ended = async {
             loop {
@@ -75,7 +75,7 @@ impl Program {
     }
 }
 
-/// What comes out of a pipe.
+/// The lines that were read from a pipe.
 #[derive(Debug)]
 struct Stream {
     lines: Arc<Mutex<String>>,

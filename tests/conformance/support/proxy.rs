@@ -1,4 +1,4 @@
-//! A TCP proxy that can spoil what passes through it.
+//! A TCP proxy that can disturb its connections.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ use tokio::time::sleep;
 use super::port::free_port;
 use super::runtimes::current_thread;
 
-/// What happens to the connections at the moment.
+/// The present faults.
 #[derive(Clone, Debug, Default)]
 struct Faults {
-    /// Rises with each cut: connections from before it are closed.
+    /// Rises with each cut: earlier connections are closed.
     cuts: u64,
-    /// Rises with each freeze: connections from before it carry nothing.
+    /// Rises with each freeze: earlier connections carry nothing.
     freezes: u64,
-    /// Connections from before this freeze carry again.
+    /// Connections made before this freeze carry data again.
     thawed: u64,
     refuse: bool,
     shut: bool,
@@ -36,13 +36,13 @@ struct Faults {
 }
 
 impl Faults {
-    /// Whether a connection is that was made after so many freezes.
+    /// Whether a connection is frozen that was made after this many freezes.
     fn is_frozen(&self, freezes: u64) -> bool {
         self.freezes > freezes && self.thawed <= freezes
     }
 }
 
-/// One request that is on its way for long.
+/// A request that is held back.
 #[derive(Debug)]
 struct HeldBack {
     contains: Vec<u8>,
@@ -50,27 +50,27 @@ struct HeldBack {
 }
 
 impl HeldBack {
-    /// Whether this is the one: no other is.
+    /// Whether this is the request. Only the first match is.
     fn is(&self, request: &[u8]) -> bool {
         let mut parts = request.windows(self.contains.len());
         parts.any(|part| part == self.contains) && !self.found.swap(true, Ordering::SeqCst)
     }
 }
 
-/// Forwards a port of its own to a server, on a thread of its own, so that a
-/// test that blocks its runtime does not block the network.
+/// Forwards its own port to a server, on its own thread, so that a test that blocks its runtime
+/// does not block the network.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     accepted: Arc<AtomicUsize>,
     faults: watch::Sender<Faults>,
-    /// Whether it does.
+    /// Whether the proxy listens.
     listening: watch::Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// In front of the server on this port of loopback.
+    /// A proxy for the server on this port of loopback.
     pub fn to(target: u16) -> Self {
         let (faults, state) = watch::channel(Faults::default());
         let (listens_on, port) = mpsc::channel();
@@ -100,7 +100,7 @@ impl Proxy {
         self.faults.send_modify(change);
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -110,9 +110,8 @@ impl Proxy {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Holds back the next request that contains this, and what follows it over
-    /// the same connection. With `None` it arrives, though its client may have
-    /// gone.
+    /// Holds back the next request that contains this, and everything after it on the same
+    /// connection. With `None` it is delivered, even if its client has gone.
     pub fn hold_back(&self, contains: Option<&str>) {
         let held_back = contains.map(|contains| {
             Arc::new(HeldBack {
@@ -123,20 +122,19 @@ impl Proxy {
         self.set(|faults| faults.held_back = held_back);
     }
 
-    /// Whether there was such a request, which is on its way now.
+    /// Whether such a request has come and is held back.
     pub fn holds_back(&self) -> bool {
         let faults = self.faults.borrow();
         let held_back = faults.held_back.as_ref();
         held_back.is_some_and(|held_back| held_back.found.load(Ordering::SeqCst))
     }
 
-    /// Closes every connection there is.
+    /// Closes every present connection.
     pub fn cut(&self) {
         self.set(|faults| faults.cuts += 1);
     }
 
-    /// Closes every connection, and each new one as soon as it is made, until
-    /// this is called with `false`.
+    /// Closes every connection, and each new one immediately, until this is called with `false`.
     pub fn refuse(&self, refuse: bool) {
         self.set(|faults| {
             faults.refuse = refuse;
@@ -144,14 +142,14 @@ impl Proxy {
         });
     }
 
-    /// Closes each new connection as soon as it is made, until this is called with
-    /// `false`. Those that there are stay.
+    /// Closes each new connection immediately, until this is called with `false`. Present
+    /// connections stay open.
     pub fn refuse_new(&self, refuse: bool) {
         self.set(|faults| faults.refuse = refuse);
     }
 
-    /// Closes every connection and listens no more, until this is called with
-    /// `false`: the system refuses new ones.
+    /// Closes every connection and stops listening, until this is called with `false`: the system
+    /// refuses new ones.
     pub fn shut(&self, shut: bool) {
         self.set(|faults| {
             faults.shut = shut;
@@ -163,30 +161,30 @@ impl Proxy {
         }
     }
 
-    /// Leaves every connection open and carries nothing: to the client, the
-    /// server is there and silent. What was sent meanwhile arrives afterwards.
+    /// Leaves every connection open but carries nothing: for the client, the server is silent.
+    /// Data that was sent meanwhile is delivered afterwards.
     pub fn stall(&self, stall: bool) {
         self.set(|faults| faults.stall = stall);
     }
 
-    /// The same for replies only.
+    /// Like [`stall`](Self::stall), for replies only.
     pub fn stall_replies(&self, stall: bool) {
         self.set(|faults| faults.stall_replies = stall);
     }
 
-    /// The connections that there are carry nothing any more, for good; new ones
-    /// do. A firewall that has forgotten them is like that.
+    /// The present connections carry nothing any more; new ones do. As after a firewall has
+    /// dropped the connections.
     pub fn freeze(&self) {
         self.set(|faults| faults.freezes += 1);
     }
 
-    /// What the frozen connections had taken up arrives after all.
+    /// Delivers the data of the frozen connections after all.
     pub fn thaw(&self) {
         self.set(|faults| faults.thawed = faults.freezes);
     }
 
-    /// Carries requests and drops the replies. Ending it closes every
-    /// connection, as no stream goes on after a gap.
+    /// Carries requests and drops the replies. Ending this closes every connection, since a
+    /// stream cannot continue after a gap.
     pub fn swallow_replies(&self, swallow: bool) {
         self.set(|faults| {
             faults.swallow = swallow;
@@ -194,7 +192,7 @@ impl Proxy {
         });
     }
 
-    /// Holds each piece of each direction back for so long.
+    /// Delays each piece of data in each direction by this much.
     pub fn delay(&self, delay: Option<Duration>) {
         self.set(|faults| faults.delay = delay);
     }
@@ -209,10 +207,10 @@ impl Drop for Proxy {
     }
 }
 
-/// On a port that it can come back to.
+/// Listens on a port that it can use again later.
 async fn listener() -> TcpListener {
     for _ in 0..5 {
-        // Somebody may take a free port before we do.
+        // Another program may take a free port first.
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).await {
             return listener;
         }
@@ -241,7 +239,7 @@ async fn accept_all(
                                 accepted.fetch_add(1, Ordering::SeqCst);
                                 connections.spawn(carry(client, target, for_connections.clone()));
                             }
-                            // One connection lost, as on any network.
+                            // One lost connection, as on any network.
                             Err(_) => sleep(Duration::from_millis(10)).await,
                         },
                         Some(_) = connections.join_next() => {}
@@ -257,7 +255,8 @@ async fn accept_all(
             return;
         }
         listener = None;
-        // Each ends by the cut. What one has read before may still be answered.
+        // Each connection ends because of the cut. Data that one has read before may still be
+        // answered.
         while connections.join_next().await.is_some() {}
         let _ = listens.send(false);
         if state
@@ -267,7 +266,7 @@ async fn accept_all(
         {
             return;
         }
-        // What was closed a moment ago does not keep the port.
+        // Tried until the closed listener has given the port free.
         while listener.is_none() {
             listener = TcpListener::bind(address).await.ok();
         }

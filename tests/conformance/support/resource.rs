@@ -1,6 +1,6 @@
-//! What the locks of the multi-process tests protect: a counter behind TCP that
-//! trusts nobody. It refuses whoever comes with an older token than somebody
-//! before, and keeps the history that shows whether the lock did its work.
+//! What the locks of the multi-process tests protect: a counter behind TCP that trusts nobody. It
+//! refuses a worker with an older token than an earlier one, and keeps the history that shows
+//! whether the lock worked.
 
 mod client;
 mod history;
@@ -16,7 +16,7 @@ pub use client::{Answer, Outdated, Section, Visit, now, report};
 use history::Entry;
 pub use history::History;
 
-/// The server, in the process of the test that checks.
+/// The server, in the process of the test.
 #[derive(Debug)]
 pub struct Resource {
     server: Visited,
@@ -33,22 +33,22 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     history: History,
-    /// The workers whose reads are answered only later.
+    /// The workers whose reads are answered later.
     held_back: HashSet<String>,
-    /// Those that are connected, by their ports.
+    /// The connected workers, by their ports.
     visitors: HashMap<u16, Visitor>,
 }
 
 #[derive(Debug, Default)]
 struct Visitor {
-    /// How many of its requests were heard.
+    /// The number of its requests that have arrived.
     requests: usize,
-    /// As what it came in, if it did.
+    /// The token with which it entered, if it did.
     token: Option<u64>,
 }
 
 impl Resource {
-    /// With a value of 0.
+    /// Starts the server with the value 0.
     pub fn start() -> Self {
         let shared = Arc::<Shared>::default();
         let serves = Arc::clone(&shared);
@@ -56,13 +56,13 @@ impl Resource {
         Self { server, shared }
     }
 
-    /// Where the workers find it.
+    /// The address for the workers.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Lets `worker` wait for the answer to its next read, inside its critical
-    /// section, until [`answer`](Self::answer).
+    /// Makes `worker` wait for the answer to its next read, inside its critical section, until
+    /// [`answer`](Self::answer).
     pub fn hold_back(&self, worker: &str) {
         self.shared.lock().held_back.insert(worker.to_owned());
     }
@@ -73,8 +73,8 @@ impl Resource {
         self.shared.changed.notify_all();
     }
 
-    /// From now on, until [`resumed`](Self::resumed), `worker` does nothing: it
-    /// is stopped or dead, and others may come in although it never left.
+    /// From now on, until [`resumed`](Self::resumed), `worker` does nothing: it is stopped or
+    /// dead, and others may enter although it never left.
     pub fn suspended(&self, worker: &str) {
         self.shared.lock().history.suspended(worker);
     }
@@ -101,7 +101,7 @@ impl Resource {
         self.shared.lock().history.value()
     }
 
-    /// A look at the history so far.
+    /// The history so far.
     pub fn history(&self) -> History {
         self.shared.lock().history.clone()
     }
@@ -120,7 +120,7 @@ impl Shared {
         self.state.lock().expect("the resource's state")
     }
 
-    /// One client, until it goes away. Its thread ends with it.
+    /// Serves one client until it goes away. The thread of the client then ends.
     fn serve(&self, stream: &TcpStream) {
         let Ok(port) = stream.peer_addr().map(|peer| peer.port()) else {
             return;
@@ -133,7 +133,7 @@ impl Shared {
     fn answer_all(&self, stream: &TcpStream, port: u16) {
         let mut writer = stream;
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            // In one piece: the second of two would wait for an acknowledgement.
+            // In one piece: a second piece would wait for an acknowledgement.
             let answer = self.answer_to(&line, port) + "\n";
             if writer.write_all(answer.as_bytes()).is_err() {
                 return;
@@ -161,7 +161,7 @@ impl Shared {
                 answer
             }
             "read" => {
-                // The answer is of the moment of the request, however late.
+                // The answer belongs to the moment of the request, however late it is sent.
                 let answer = state.history.read(worker, token);
                 while state.held_back.contains(worker) {
                     state = self.changed.wait(state).expect("the resource's state");
@@ -188,7 +188,8 @@ impl Shared {
         }
     }
 
-    /// Who is gone has a port, and has sent so many requests: those come first.
+    /// `who`: the port of a client that has gone, and the number of requests it has sent. These
+    /// are awaited first.
     fn hear_out(&self, mut state: MutexGuard<'_, State>, who: &str) {
         let (port, requests) = who.split_once(' ').expect("a port and a number");
         let port = port.parse::<u16>().expect("a port");
@@ -229,7 +230,7 @@ mod tests {
 
     use super::{Resource, Section};
 
-    /// Dropped after each step, also before it was told as what it came in.
+    /// The body is dropped after each step, also before it knows its token.
     #[tokio::test]
     async fn who_comes_after_a_body_was_dropped_does_not_overlap_it() {
         let resource = Resource::start();
@@ -259,7 +260,7 @@ mod tests {
         resource.history().check();
     }
 
-    /// Its answer is held back for longer than it lives.
+    /// Its answer is held back until after it is dropped.
     #[tokio::test]
     async fn a_body_that_waits_for_an_answer_can_be_dropped() {
         let resource = Resource::start();

@@ -1,5 +1,5 @@
-//! A room behind TCP that counts who is inside: what the permits of the multi-process
-//! tests protect.
+//! A room behind TCP that counts the visitors inside: what the permits of the multi-process tests
+//! protect.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::visited::Visited;
 
-/// The server, in the process of the test that checks.
+/// The server, in the process of the test.
 #[derive(Debug)]
 pub struct Room {
     server: Visited,
@@ -25,23 +25,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who is inside, by its connection.
+    /// The visitors inside, by their connections.
     inside: HashMap<SocketAddr, Visitor>,
     most: usize,
     entries: HashMap<String, usize>,
-    /// Workers that do nothing, and how long those whom they have inside count even so.
+    /// Suspended workers, and until when their visitors inside still count.
     suspended: HashMap<String, Instant>,
 }
 
 #[derive(Debug)]
 struct Visitor {
     worker: String,
-    /// It was inside while its worker did nothing, perhaps for longer than its ttl.
+    /// It was inside while its worker was suspended, perhaps for longer than its ttl.
     may_be_lost: bool,
 }
 
 impl Room {
-    /// An empty one.
+    /// Opens an empty room.
     pub fn open() -> Self {
         let shared = Arc::<Shared>::default();
         let serves = Arc::clone(&shared);
@@ -49,22 +49,22 @@ impl Room {
         Self { server, shared }
     }
 
-    /// Where the workers find it.
+    /// The address for the workers.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// This worker does nothing, until [`resumed`](Self::resumed). Whom it has inside counts
-    /// until its leases end, and not longer: then others may come in, although it never left.
+    /// This worker does nothing, until [`resumed`](Self::resumed). Its visitors inside count only
+    /// until its leases end: then others may enter, although they never left.
     pub fn suspended(&self, worker: &str, leases_end: Instant) {
         let mut state = self.shared.lock();
         state.suspended.insert(worker.to_owned(), leases_end);
-        // Those too who came in since it stopped.
+        // Counts again: visitors may have entered since the worker was stopped.
         state.count();
     }
 
-    /// Ends [`suspended`](Self::suspended). Who is inside may have lost its lease, and not
-    /// know it yet.
+    /// Ends [`suspended`](Self::suspended). Visitors inside may have lost their lease without
+    /// knowing it yet.
     pub fn resumed(&self, worker: &str) {
         let mut state = self.shared.lock();
         state.suspended.remove(worker);
@@ -73,23 +73,23 @@ impl Room {
         }
     }
 
-    /// How many are inside, of those who count.
+    /// The number of visitors inside that count.
     pub fn inside(&self) -> usize {
         self.shared.lock().inside()
     }
 
-    /// The most that ever were.
+    /// The highest number of visitors inside so far.
     pub fn most(&self) -> usize {
         self.shared.lock().most
     }
 
-    /// How many times this worker has come in.
+    /// How many times this worker has entered.
     pub fn entries_of(&self, worker: &str) -> usize {
         let state = self.shared.lock();
         state.entries.get(worker).copied().unwrap_or_default()
     }
 
-    /// How many times others have.
+    /// How many times the other workers have entered.
     pub fn entries_of_others(&self, worker: &str) -> usize {
         let state = self.shared.lock();
         let others = state.entries.iter().filter(|(name, _)| *name != worker);
@@ -117,8 +117,8 @@ impl Shared {
         self.state.lock().expect("the room's state")
     }
 
-    /// One visitor: a line with its name, and one when it leaves, each of which is
-    /// answered. One that is killed leaves as its connection ends.
+    /// Serves one visitor: a line with its name, and a line when it leaves, each of which is
+    /// answered. A visitor that is killed leaves when its connection ends.
     fn serve(&self, stream: &TcpStream) {
         let Ok(visitor) = stream.peer_addr() else {
             return;
@@ -147,8 +147,8 @@ impl Shared {
     }
 }
 
-/// Is inside the room at this address while `body` runs. Dropped, it leaves without a
-/// word.
+/// Is inside the room at this address while `body` runs. If it is dropped, it leaves without a
+/// message.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::support::wait::{HANG, until, within};
 
-    /// One after the other comes in beside a worker that was paused, and leaves again.
+    /// Others enter beside a paused worker, one after the other, and leave again.
     #[tokio::test]
     async fn a_worker_that_is_paused_counts_until_its_leases_end() {
         let room = Room::open();

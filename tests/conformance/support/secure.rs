@@ -1,4 +1,4 @@
-//! Passwords that are shown nowhere, and connections that are encrypted.
+//! Tests that passwords are shown nowhere, and that connections are encrypted.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use super::log::Log;
 use super::proxy::Proxy;
 use super::wait::{HANG, within};
 
-/// Short, as some of what is tried here ends by it.
+/// Short, since some attempts here end only by this timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn short(config: Config) -> Config {
     config.request_timeout(REQUEST_TIMEOUT)
 }
 
-/// All that a program could print of an error.
+/// Everything that a program could print of an error.
 pub fn shown(error: &LockError) -> String {
     says_each_cause_once(error);
     let mut text = format!("{error}\n{error:?}\n{error:#?}\n");
@@ -35,8 +35,8 @@ pub fn shown(error: &LockError) -> String {
     text
 }
 
-/// Connecting to this URL ends in an error that says which setting is wrong, with these
-/// words, and shows no password: that is `hunter2` in tests.
+/// Checks that connecting to this URL fails with an error about a wrong setting that contains
+/// these words and no password (`hunter2` in tests).
 pub async fn misconfigured(url: &str, words: &[&str]) -> LockError {
     let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
     says(&error, words);
@@ -45,16 +45,16 @@ pub async fn misconfigured(url: &str, words: &[&str]) -> LockError {
     error
 }
 
-/// The same of many.
+/// Like [`misconfigured`], for many URLs.
 pub async fn all_misconfigured(urls: &[(&str, &[&str])]) {
     for (url, words) in urls {
         misconfigured(url, words).await;
     }
 }
 
-/// Runs `see` in a process of its own, as the test of this name. Neither what it
-/// returns as shown to a user nor the log has the secret, and both have something to
-/// show, such as `proof`.
+/// Runs `see` in its own process, as the test of this name. Neither the text that it returns, as
+/// shown to a user, nor the log may contain the secret. The text must contain `proof`, and the
+/// log must not be empty.
 pub fn shown_nowhere<F: Future<Output = String>>(
     test: &str,
     secret: &str,
@@ -77,13 +77,12 @@ pub fn shown_nowhere<F: Future<Output = String>>(
     });
 }
 
-/// What is shown by a store whose URL has a secret: by URLs like it that are wrong in
-/// some way, and by every kind of work before, during and after an outage of the
-/// proxy that it goes by.
+/// Everything that is shown for a store whose URL has a secret: for similar but wrong URLs, and
+/// for every kind of work before, during and after an outage of the proxy in front of it.
 pub async fn what_is_shown(url: &str, wrong: &[String], proxy: &Proxy) -> String {
     let mut text = String::new();
     for url in wrong {
-        // Some say what they lack only when somebody asks for a lock.
+        // Some report what is wrong only at the first request for a lock.
         let error = match Config::from_url(url).map(short) {
             Err(error) => Some(error),
             Ok(config) => {
@@ -118,8 +117,8 @@ pub async fn what_is_shown(url: &str, wrong: &[String], proxy: &Proxy) -> String
     text
 }
 
-/// URLs of an encrypted store: those that are to be trusted serve several processes,
-/// those that are not are refused, and those that mix up the two ports say so.
+/// Checks the URLs of an encrypted store: trusted ones serve several processes, untrusted ones
+/// are refused, and those that mix up the two ports are reported as that.
 pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(String, &str)]) {
     for url in trusted {
         let manager = async || connect(super::locks::config(url)).await;

@@ -1,11 +1,11 @@
-//! A server in the process of the test that checks, with a thread for each who comes.
+//! A server in the process of the test, with a thread for each client.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Takes in whoever comes, until this is dropped. The thread of each ends with it.
+/// Accepts clients until it is dropped. The thread of a client ends when the client does.
 #[derive(Debug)]
 pub struct Visited {
     address: SocketAddr,
@@ -14,7 +14,7 @@ pub struct Visited {
 }
 
 impl Visited {
-    /// Serves each of them by this.
+    /// Serves each client by this function.
     pub fn by(serve: impl Fn(&TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("the port");
@@ -36,7 +36,7 @@ impl Visited {
         }
     }
 
-    /// Where it is.
+    /// The address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

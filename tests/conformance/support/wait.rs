@@ -1,4 +1,4 @@
-//! Waiting for a condition, never for a time.
+//! Waiting for a condition, never for a fixed time.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-/// What no test takes unless it hangs: generous, as the machine may be slow and
+/// Longer than any test takes unless it hangs: generous, since the machine may be slow and
 /// shared.
 pub const HANG: Duration = Duration::from_secs(180);
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 pub const STEP: Duration = Duration::from_millis(5);
 
-/// Awaits `future`, and fails rather than hang.
+/// Awaits `future`, and fails after `limit` instead of hanging.
 #[track_caller]
 pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::Output> {
     let caller = std::panic::Location::caller();
@@ -24,7 +24,7 @@ pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::
     }
 }
 
-/// Waits until `check` gives a value, and fails with `what` after [`HANG`].
+/// Waits until `check` returns a value, and fails with `what` after [`HANG`].
 pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -36,8 +36,7 @@ pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>
     }
 }
 
-/// Waits until `read` gives what `wanted` accepts, and shows the last value on
-/// failure.
+/// Waits until `read` returns a value that `wanted` accepts, and shows the last value on failure.
 pub async fn until<T: Debug>(
     what: &str,
     mut read: impl AsyncFnMut() -> T,
@@ -57,7 +56,7 @@ pub async fn until<T: Debug>(
     }
 }
 
-/// The same for code that is not async.
+/// Like [`eventually`], for code that is not async.
 pub fn eventually_blocking<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Contenders in processes of their own: the test binary runs itself again, as
-//! the one test that plays the role named in its environment.
+//! Contenders in separate processes: the test binary runs itself again, with only the test that
+//! plays the role named in its environment.
 
 use std::process::Stdio;
 
@@ -8,8 +8,7 @@ use super::process::{Process, command};
 const ROLE: &str = "DLOCK_TEST_ROLE";
 const SETTING: &str = "DLOCK_TEST_SETTING_";
 
-/// The test of each binary that plays the roles. In a normal run it does
-/// nothing.
+/// The test of each binary that plays the roles. In a normal run it does nothing.
 const STAGE: &str = "plays_a_role";
 
 /// Starts a process that plays `role` with these settings.
@@ -35,7 +34,7 @@ pub fn setting(name: &str) -> String {
     known(name).unwrap_or_else(|| panic!("the worker needs the setting {name}"))
 }
 
-/// One that it may have been given.
+/// A setting that the test may have given to this worker.
 pub fn known(name: &str) -> Option<String> {
     std::env::var(format!("{SETTING}{name}")).ok()
 }

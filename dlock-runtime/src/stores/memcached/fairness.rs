@@ -40,7 +40,7 @@ impl Run {
 }
 
 impl FairnessPauses {
-    /// The lock was given back.
+    /// Notes that this process has given the lock back.
     pub(super) fn given_back(&self, key: &Arc<str>, now: Instant) {
         let mut runs = self.0.lock();
         // The table is full: remove the runs that have ended, and reserve as much room again as

@@ -106,7 +106,7 @@ fn info(item: MetaValue) -> Option<LockInfo> {
             ..LockInfo::of_done(key, done)
         });
     }
-    // Another program's value may be long, and a secret.
+    // The value of another program is not shown: it may be long, and secret.
     let (owner, since) =
         names::holder(&value).unwrap_or(("(a value that dlock did not write)", None));
     let holder = HolderInfo::new(owner.to_owned(), expires_in);

@@ -40,14 +40,14 @@ pub(super) fn key(name: &[u8]) -> Option<String> {
     String::from_utf8(blanks.collect()).ok()
 }
 
-/// Whether it is this owner that has the lock, of a value that stands there: and since when,
-/// if it says so.
+/// If a value shows that this owner has the lock: since when, if the value says so.
 pub(super) fn held_by(value: &[u8], owner: &str) -> Option<Option<u64>> {
     let (found, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
     (found == owner).then_some(since)
 }
 
-/// Who has the lock, and since when, of a value that is not another program's.
+/// The holder in a value and since when it has the lock. `None`: a mark, or the value of another
+/// program.
 pub(super) fn holder(value: &[u8]) -> Option<(&str, Option<u64>)> {
     let (owner, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
     Owner::is_one(owner).then_some((owner, since))
@@ -58,7 +58,7 @@ pub(super) fn mark(owner: &str) -> String {
     format!("{MARK}{owner}")
 }
 
-/// Who has done it, of a value that says so.
+/// The owner that has done it, if the value is a mark.
 pub(super) fn done_by(value: &[u8]) -> Option<&str> {
     let owner = std::str::from_utf8(value).ok()?.strip_prefix(MARK)?;
     Owner::is_one(owner).then_some(owner)

@@ -29,7 +29,8 @@ use crate::store::{
     LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
-/// A renewal waits for an answer for a sixth of the shortest ttl, but at least this long.
+/// A renewal waits for its answer for a sixth of the shortest ttl, but at least this long, and
+/// never longer than other commands do.
 const RENEWAL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// One server, and what this process knows about its locks.

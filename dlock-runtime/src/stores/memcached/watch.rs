@@ -75,7 +75,7 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
         let name = names::lock(&key.key);
         match items.remove(&name) {
             Some(holder) if names::holder(&holder).is_some() => seen(key, Some(holder), now),
-            // They are told when they ask.
+            // The waiters get `Done` when they ask.
             Some(value) if names::done_by(&value).is_some() => key.wake_all(),
             // The value may stay there forever.
             Some(_) => key.refused = Some(errors::foreign(&server.reach.settings, &name)),

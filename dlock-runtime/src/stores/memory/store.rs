@@ -209,7 +209,7 @@ impl Store {
         self.next_token = self.next_token.max(floor.saturating_add(1));
     }
 
-    /// Removes the mark. Whether there was one.
+    /// Removes the mark. Returns whether there was one.
     pub(super) fn forget(&mut self, key: &str, now: Instant) -> bool {
         self.change(&Arc::from(key), now, |lock| lock.done.take().is_some())
     }

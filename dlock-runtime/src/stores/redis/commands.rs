@@ -46,13 +46,13 @@ pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
     scripts::in_full(Script::Raise.on(space, counter, 2).arg(lowest).arg(1))
 }
 
-/// Raises the token counter of a lock to a number, if it is lower.
+/// Raises the token counter of a lock to this number, if it is lower.
 pub(super) fn raise_tokens(space: &Keyspace, key: &str, to: u64) -> Cmd {
     let counter = [space.counter(key)].into_iter();
     Script::Raise.on(space, counter, 1).arg(to).take()
 }
 
-/// The server's clock.
+/// Reads the server's clock.
 pub(super) fn clock() -> Cmd {
     cmd("TIME")
 }

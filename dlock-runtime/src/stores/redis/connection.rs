@@ -324,7 +324,7 @@ impl Connection {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Where it leads.
+    /// The address of the server.
     pub(super) fn address(&self) -> &Address {
         &self.0.address
     }

@@ -1,9 +1,10 @@
-//! A floor for the tokens: their counters are raised to it, so whoever draws from one obeys.
+//! A floor for the tokens: their counters are raised to it, so every process that draws from a
+//! counter obeys the floor.
 //!
-//! One server has one counter, and each slot that votes too. In a cluster each slot has its own,
-//! which is made by the first draw. A draw begins at the clock of its node, so a floor that
-//! the clocks have passed is obeyed there without a word; for another, the counters of all
-//! slots are raised.
+//! A single server has one counter, and so has each slot that votes. In a cluster each slot has
+//! its own counter, which is created by the first draw. A draw starts at the clock of its node,
+//! so a floor that all clocks have passed is obeyed without any command; for a higher floor, the
+//! counters of all slots are raised.
 
 use futures_util::future::try_join_all;
 use redis::Value;
@@ -18,13 +19,14 @@ use crate::quorum::voter::Voter;
 use crate::store::Failure;
 use crate::stores::redis::topology::Topology;
 
-/// The scripts count exactly to 2^53, which leaves room for 2^50 numbers above this.
+/// The scripts count exactly up to 2^53. This leaves room for 2^50 numbers above the floor.
 const HIGHEST: u64 = (1 << 53) - (1 << 50);
 
-/// A clock that is so far past the floor, in microseconds, is past it on all nodes.
+/// If the clock of a node is this far past the floor, in microseconds, the clocks of all nodes
+/// have passed it.
 const AN_HOUR: u64 = 3_600_000_000;
 
-/// So many counters are raised at a time.
+/// How many counters are raised at a time.
 const AT_ONCE: u16 = 256;
 
 impl RedisStore {
@@ -48,7 +50,7 @@ impl RedisStore {
                 ),
             )));
         }
-        // Should a server lose its counter, each new connection lifts it again.
+        // If a server loses its counter, each new connection raises it again.
         self.given(floor);
         match &self.route {
             Route::One(..) => self.raise_counter("", floor, deadline).await,
@@ -56,7 +58,7 @@ impl RedisStore {
         }
     }
 
-    /// Raises the counter of a lock's tokens, on as many replicas as a lock is.
+    /// Raises the token counter of a lock, on as many replicas as a lock needs.
     pub(super) async fn raise_counter(
         &self,
         key: &str,

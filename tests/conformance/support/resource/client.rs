@@ -1,4 +1,4 @@
-//! The resource as a worker sees it.
+//! The client of the resource, for workers.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{self, SocketAddr};
@@ -10,44 +10,44 @@ use tokio::net::TcpStream;
 
 use crate::support::wait::HANG;
 
-/// One critical section at the resource, over a connection of its own.
+/// One critical section at the resource, over its own connection.
 #[derive(Debug)]
 pub struct Section {
     resource: SocketAddr,
     stream: BufStream<TcpStream>,
     worker: String,
     token: u64,
-    /// How many requests are on their way to it, or were.
+    /// The number of requests that were sent.
     requests: usize,
-    /// Nobody need be told that it is over.
+    /// The resource does not have to be told that it has ended.
     done: bool,
 }
 
-/// A body that is dropped does nothing any more, and says so before its lock can be
-/// given on: the resource has heard of it when this returns. It comes over a connection
-/// of its own, as an answer may be held back, and tells which requests go before it.
+/// A body that is dropped reports that it does nothing any more, before its lock can be handed
+/// on: the resource knows it when this returns. The report uses its own connection, since an
+/// answer may be held back, and says how many requests were sent before it.
 impl Drop for Section {
     fn drop(&mut self) {
         if !self.done {
-            // What is not heard counts against it.
+            // A report that does not arrive counts against the worker.
             let _ = self.is_gone();
         }
     }
 }
 
-/// What the resource says: a value, or that the token is too old.
+/// The answer of the resource: a value, or that the token is too old.
 pub type Answer = Result<u64, Outdated>;
 
-/// How somebody comes in.
+/// How a worker enters.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
-    /// Who.
+    /// The name of the worker.
     pub worker: &'a str,
-    /// What its lock gave it; 0 if that is nothing.
+    /// The token of its lock; 0 if it has none.
     pub token: u64,
-    /// Others who read may be inside too.
+    /// Other readers may be inside too.
     pub reads: bool,
-    /// When it asked for its lock, by [`now`]: if it is stopped later, it is no excuse.
+    /// When it asked for its lock, by [`now`]. A later stop is no excuse.
     pub asked: u128,
 }
 
@@ -56,7 +56,7 @@ pub struct Visit<'a> {
 pub struct Outdated(pub u64);
 
 impl Section {
-    /// Says that `worker` is inside now, with what its lock gave it.
+    /// Reports that `worker` is inside now, with the token of its lock.
     pub async fn enter(
         resource: SocketAddr,
         worker: &str,
@@ -65,7 +65,7 @@ impl Section {
         Self::come(resource, worker, token, "enter").await
     }
 
-    /// The same, and says more of itself.
+    /// Like [`enter`](Self::enter), with more information.
     pub async fn visit(
         resource: SocketAddr,
         visit: Visit<'_>,
@@ -102,12 +102,12 @@ impl Section {
         self.ask("read").await
     }
 
-    /// Sets it, which only one more than before is a sound thing to do.
+    /// Sets the value. Only one more than before is correct.
     pub async fn write(&mut self, value: u64) -> io::Result<Answer> {
         self.ask(&format!("write {value}")).await
     }
 
-    /// Says that `worker` comes out.
+    /// Reports that `worker` leaves.
     pub async fn leave(mut self) -> io::Result<Answer> {
         let left = self.ask("leave").await;
         self.done = left.is_ok();
@@ -147,14 +147,14 @@ impl Section {
     }
 }
 
-/// Now, in microseconds of the clock that all processes of a machine share: a request
-/// that was sent before somebody came in may be heard after it.
+/// The time in microseconds, by the clock that all processes of a machine share. A request may
+/// arrive after another worker has entered, although it was sent before.
 pub fn now() -> u128 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a monotonic clock");
     Duration::from(now).as_micros()
 }
 
-/// Tells the test something, outside any critical section.
+/// Reports something to the test, outside of any critical section.
 pub async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Result<()> {
     let stream = BufStream::new(TcpStream::connect(resource).await?);
     let mut section = Section {

@@ -1,9 +1,9 @@
-//! What happened at the resource, in order, and whether a lock explains it.
+//! The events at the resource, in order, and whether a working lock explains them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// One thing that happened, with the worker and its token.
+/// One event, with the worker and its token.
 #[derive(Clone, Debug)]
 struct Event {
     at: Duration,
@@ -17,27 +17,27 @@ enum What {
     Entered,
     Wrote(u64),
     Left,
-    /// It came with an older token than somebody before it, to ask this.
+    /// It made this request with an older token than an earlier worker.
     Refused(&'static str),
-    /// The same, and it had asked before the other came in: it was long on its way.
+    /// The same, but the request was sent before the other worker entered, and took long.
     Late(&'static str),
     Reported(String),
-    /// Something that no lock allows.
+    /// Something that a working lock never allows.
     Violation(String),
-    /// It came in while somebody with this token was inside, which no lock allows if
-    /// that was to do anything more.
+    /// It entered while a body with this token was inside. A working lock does not allow that if
+    /// that body still does anything afterwards.
     Overtook(u64, String),
-    /// The same, over a store that may have forgotten.
+    /// A violation while the store may have forgotten grants or ended leases early.
     Excused(String),
 }
 
-/// How somebody comes in.
+/// How a worker enters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
-    /// Others who read may be inside too.
+    /// Other readers may be inside too.
     pub(super) reads: bool,
-    /// When it asked for its lock, if it says so. A worker that was stopped may come late
-    /// with what it had asked for before, and with nothing else.
+    /// When it asked for its lock, if it reports that. A worker that was stopped may come late
+    /// only with a lock that it had asked for before.
     pub(super) asked: Option<u128>,
 }
 
@@ -51,28 +51,28 @@ struct Open {
     suspended: bool,
 }
 
-/// The events, and what is needed to judge the next one.
+/// The events, and the state for judging the next one.
 #[derive(Clone, Debug)]
 pub struct History {
     begun: Instant,
     events: Vec<Event>,
     value: u64,
-    /// The last number that was given to anybody, and below which nobody may do anything.
+    /// `last`: the highest number so far. `newest`: requests with a lower number are refused.
     last: u64,
     newest: u64,
-    /// When what is heard now was sent, and when the one with the newest token came.
+    /// When the present request was sent, and when the worker with the newest token entered.
     sent: u128,
     newest_sent: u128,
     open: Vec<Open>,
     /// The workers that are stopped or dead now.
     suspended: HashSet<String>,
-    /// Those that ever were, and until when: they may come late.
+    /// The workers that ever were, and until when. They may come late.
     suspects: HashMap<String, u128>,
     /// When the bodies with these tokens asked for their lock.
     asked: HashMap<u64, u128>,
     /// The most readers that were inside together.
     most_readers: usize,
-    /// The tokens of those that somebody came in beside.
+    /// The tokens of bodies beside which another worker entered.
     overtaken: HashSet<u64>,
     /// The store may have forgotten what it granted.
     doubt: bool,
@@ -119,7 +119,7 @@ impl History {
         self.suspects.insert(worker.to_owned(), moment);
     }
 
-    /// Whether it may come after its lease has ended.
+    /// Whether a worker may come after its lease has ended.
     fn may_be_late(&self, worker: &str, asked: Option<u128>) -> bool {
         let until = self.suspects.get(worker);
         until.is_some_and(|until| asked.is_none_or(|asked| asked <= *until))
@@ -128,7 +128,7 @@ impl History {
     pub(super) fn doubts(&mut self, doubt: bool) {
         self.doubt = doubt;
         if !doubt {
-            // Tokens may begin again below those that were forgotten.
+            // Tokens may start again below the forgotten ones.
             self.newest = 0;
         }
     }
@@ -137,7 +137,7 @@ impl History {
         self.early = ends;
     }
 
-    /// Whether two bodies may be inside.
+    /// Whether bodies may overlap now.
     fn may_overlap(&self) -> bool {
         self.doubt || self.early
     }
@@ -150,8 +150,8 @@ impl History {
         self.note(worker, 0, What::Reported(text.to_owned()));
     }
 
-    /// The number that it is to show from now on: the token, or for a grant
-    /// without one (0), the next.
+    /// Returns the number that the worker must show from now on: the token, or for a grant
+    /// without one (0), the next number.
     pub(super) fn enter(&mut self, worker: &str, token: u64, entry: Entry) -> Answer {
         let excludes = |open: &Open| !(open.entry.reads && entry.reads);
         let ends_others = self.open.iter().any(excludes);
@@ -162,7 +162,7 @@ impl History {
             },
             token => token,
         };
-        // Each grant has a token of its own, so not even an equal one will do.
+        // Each grant has a token of its own, so an equal one is also refused.
         if token <= self.newest {
             return self.refuse(worker, token, "enter", entry.asked);
         }
@@ -181,13 +181,13 @@ impl History {
         }
         self.open.retain(|open| !excludes(open));
         self.last = self.last.max(token);
-        // Readers leave each other alone.
+        // Readers do not refuse each other.
         if !entry.reads || ends_others {
             self.newest = token;
             self.newest_sent = self.sent;
         }
         self.asked.extend(entry.asked.map(|asked| (token, asked)));
-        // Bytes that a process sent before it was stopped may arrive after.
+        // A request that was sent before the process was stopped may arrive after that.
         let suspended = self.suspended.contains(worker);
         self.open.push(Open {
             worker: worker.to_owned(),
@@ -202,9 +202,9 @@ impl History {
         Ok(token)
     }
 
-    /// The number of the next grant, if it has no token. Nothing but the time
-    /// tells those who come late then: one that was stopped before and comes
-    /// while somebody is inside is refused, and one that is inside is overtaken.
+    /// The number of the next grant, if it has no token. Without tokens, only the time reveals
+    /// late workers: one that was stopped before and comes while another is inside is refused,
+    /// and one that is inside is overtaken.
     fn count_in(&mut self, worker: &str, entry: Entry) -> Option<u64> {
         let mut open = std::mem::take(&mut self.open);
         let excludes = |open: &Open| !(open.entry.reads && entry.reads);
@@ -229,7 +229,7 @@ impl History {
             let what = format!("wrote {value} over {}", self.value);
             self.violation(worker, token, what);
         }
-        // What was written over another's update in doubt is one more write.
+        // While overlaps are allowed, a lost update counts as one more write.
         self.value = if self.may_overlap() {
             self.value + 1
         } else {
@@ -265,7 +265,7 @@ impl History {
         self.events.retain(|event| !overtook(&event.what));
     }
 
-    /// Of somebody who was inside.
+    /// Refuses a request of a worker that was inside.
     fn refuse_later(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
         if self.sent < self.newest_sent {
             self.note(worker, token, What::Late(request));
@@ -300,7 +300,7 @@ impl History {
         self.note(worker, token, what);
     }
 
-    /// How much was excused, as the store may have forgotten or ended leases.
+    /// The number of excused violations, while the store may have forgotten or ended leases.
     pub fn excused(&self) -> usize {
         let excused = |event: &&Event| matches!(event.what, What::Excused(_));
         self.events.iter().filter(excused).count()
@@ -316,7 +316,7 @@ impl History {
         });
     }
 
-    /// The newest token that came in.
+    /// The newest token with which a worker has entered.
     pub fn newest(&self) -> u64 {
         self.newest
     }
@@ -326,9 +326,8 @@ impl History {
         self.value
     }
 
-    /// Fails, with all that happened, unless a lock that works explains it: no
-    /// overlap, tokens that rise, no lost update, and nobody refused but those
-    /// that were stopped.
+    /// Fails, and shows all events, unless a working lock explains them: no overlap, rising
+    /// tokens, no lost update, and no refusals except of workers that were stopped.
     pub fn check(&self) {
         let (violations, all): (Vec<_>, _) = (self.violations().collect(), self.shown());
         assert!(violations.is_empty(), "{violations:#?}\nin\n{all}");
@@ -350,7 +349,7 @@ impl History {
         of_it.map(|event| &event.what)
     }
 
-    /// How many writes of `worker` were accepted.
+    /// The number of accepted writes of `worker`.
     pub fn writes_of(&self, worker: &str) -> usize {
         let wrote = |what: &&What| matches!(what, What::Wrote(_));
         self.of(worker).filter(wrote).count()
@@ -361,7 +360,7 @@ impl History {
         self.most_readers
     }
 
-    /// How many times `worker` has come in.
+    /// How many times `worker` has entered.
     pub fn entries_of(&self, worker: &str) -> usize {
         let entered = |what: &&What| matches!(what, What::Entered);
         self.of(worker).filter(entered).count()
@@ -396,7 +395,7 @@ impl History {
     }
 }
 
-/// The judge is judged: it sees each thing that a broken lock would do.
+/// Tests of the judge: it detects everything that a broken lock would do.
 #[cfg(test)]
 mod tests {
     use super::{Entry, History};
@@ -498,13 +497,13 @@ mod tests {
         history.write("a", late, 1).expect_err("an older number");
         history.enter("a", 0, WRITES).expect_err("b is inside");
         history.leave("b", number).expect("its turn");
-        // It cannot be told that this is late.
+        // Without tokens, this cannot be recognized as late.
         history.enter("a", 0, WRITES).expect("a number");
         history.enter("b", 0, WRITES).expect("a number");
         history.check();
     }
 
-    /// With what it asks for when it is awake again, it has no excuse.
+    /// For a lock that it asks for after it was resumed, it has no excuse.
     #[test]
     fn a_process_that_was_stopped_is_late_with_what_it_had_asked_for() {
         for (asked, is_seen) in [(4, false), (6, true)] {
@@ -519,7 +518,8 @@ mod tests {
                 let number = history.enter("a", token, entry).expect("nobody is inside");
                 history.enter("b", 2 * token, WRITES).expect("it is seen");
                 history.write("a", number, 1).expect_err("b is inside");
-                // A token tells who is late, and so excuses no overlap.
+                // With tokens, a late body is recognized by its token, so an overlap is not
+                // excused.
                 assert_eq!(violation(&history) != "none", is_seen || token > 0);
 
                 let mut history = History::default();
@@ -575,7 +575,7 @@ mod tests {
         history.read("a", late).expect_err("an older number");
         history.enter("a", 0, READS).expect_err("c is inside");
         history.leave("c", writer).expect("its turn");
-        // It cannot be told that this is late.
+        // Without tokens, this cannot be recognized as late.
         history.enter("a", 0, READS).expect("a number");
         history.enter("c", 0, WRITES).expect("a number");
         history.check();

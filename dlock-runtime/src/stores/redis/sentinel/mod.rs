@@ -175,7 +175,7 @@ impl Sentinels {
         winner.ok_or_else(|| votes.no_winner(endpoint))
     }
 
-    /// What each of them says, for people: locks go on while enough of them agree.
+    /// What each sentinel reports, for people: locks work as long as enough sentinels agree.
     pub(super) async fn look(&self, time: &Time, deadline: Deadline) -> Vec<Finding> {
         let mut said: Vec<_> = self.ask_each(time, deadline).collect().await;
         said.sort_unstable_by_key(|(index, _)| *index);
@@ -198,7 +198,7 @@ impl Sentinels {
         told.collect()
     }
 
-    /// Asks each of them where the master is.
+    /// Asks each sentinel where the master is.
     fn ask_each<'a>(
         &'a self,
         time: &'a Time,
@@ -218,7 +218,7 @@ impl Sentinels {
         asking.collect()
     }
 
-    /// A sentinel as messages name it.
+    /// A sentinel, as it is named in messages.
     fn endpoint(&self, index: usize) -> Endpoint {
         let secret = self.settings.login.password();
         let endpoint = Endpoint::new(Role::Sentinel, "sentinel", Keyspace::Server, secret);

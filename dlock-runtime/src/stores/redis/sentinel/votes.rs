@@ -167,7 +167,7 @@ mod tests {
             Some(address(7))
         );
         assert_eq!(winner(votes([vote(1, 7)])), Some(address(7)));
-        // Half of four, and two of five though nobody contradicts.
+        // Half of four is not enough, nor two of five, even though nobody contradicts.
         let four = [vote(1, 7), vote(2, 7), vote(3, 8), vote(4, 8)];
         assert_eq!(winner(votes(four)), None);
         let five = [vote(1, 7), vote(2, 7), silence(), silence(), silence()];
@@ -175,12 +175,12 @@ mod tests {
         assert_eq!(winner(votes([vote(1, 7), vote(2, 8), silence()])), None);
         // A sentinel that is in the URL under two names has one vote.
         assert_eq!(winner(votes([vote(1, 7), vote(1, 7), silence()])), None);
-        // One that poses as another does not take its vote away.
+        // A sentinel that pretends to be another one does not take that one's vote away.
         assert_eq!(
             winner(votes([vote(2, 8), vote(2, 7), vote(3, 7)])),
             Some(address(7))
         );
-        // If it does not tell who it is, that cannot be seen.
+        // Without ids, sentinels under two names cannot be detected.
         let unnamed = || {
             vote(0, 7).map(|vote| Vote {
                 sentinel: None,

@@ -231,7 +231,7 @@ pub(super) mod tests {
         map.redirected(&redirection("MOVED", "7 h:2"), &address(1));
         map.update(view(1));
         assert_eq!([7, 8].map(has), at([2, 1]));
-        // Those who are asked after that know better.
+        // Nodes that are asked after that know better.
         map.is_asked_for();
         map.update(view(3));
         assert_eq!([7, 8].map(has), at([3, 3]));

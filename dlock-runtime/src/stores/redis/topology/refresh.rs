@@ -298,7 +298,7 @@ mod tests {
             range(0, 99, vec![(text("a"), 1), (text("b"), 2)]),
             range(100, 200, vec![(text(""), 3), (Value::Nil, 4)]),
             range(300, 400, vec![(text("?"), 5)]),
-            // They listen for TLS alone.
+            // These nodes listen only for TLS.
             range(500, 600, vec![(text("c"), 0), (text("d"), 0)]),
         ]);
         let view = View::read(&answer, &address(9)).expect("a map");

@@ -100,11 +100,12 @@ impl Subscriptions {
                 if let Some(Channel { over: (old, _), .. }) = before
                     && !old.is(connection)
                 {
-                    // The node has another address, or the slot another node. Nobody would
-                    // leave the channel there, and who listens counts as one who waits.
+                    // The node has another address now, or the slot another node. Nothing would
+                    // unsubscribe there, and a process that listens counts as a waiter.
                     old.discard();
                 }
-                // In the order in which the channel is entered here and taken out.
+                // Sent under the mutex, so that the commands have the same order as the changes
+                // of the table.
                 self.ask(heard, connection, true)
             };
             let mut done = true;
@@ -218,8 +219,8 @@ mod tests {
         Subscriptions::new(Process::unique(), Keyspace::Slots, map, &context)
     }
 
-    /// A node that is known by another name has two of this process's connections: who
-    /// listens over both would be two who wait.
+    /// A node that is known by two names has two connections of this process, and a subscription
+    /// over both would count as two waiters.
     #[tokio::test]
     async fn what_is_heard_over_another_connection_is_heard_over_that_alone() {
         let (old, _old_driver, _old_server) = silent(Duration::from_secs(60)).await;
@@ -235,8 +236,8 @@ mod tests {
         assert!(new.is_open());
     }
 
-    /// A key that is waited for again is subscribed to behind the end of the
-    /// subscription that it had, though neither was answered.
+    /// A key that is waited for again is subscribed to after the end of its earlier subscription,
+    /// even though neither was answered.
     #[tokio::test]
     async fn what_is_waited_for_again_is_heard() {
         let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
