@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::harness::{connect, key_on, lock_name, nothing_left};
 use crate::support::cluster::{Lent, MASTERS};
-use crate::support::locks::{had, held, is_busy, queued, served};
+use crate::support::locks::{self, config, had, held, is_busy, queued, served};
 
 /// Locks on each of the masters, one by one and as one; what one process holds,
 /// another waits for.
@@ -39,6 +39,29 @@ async fn locks_are_on_all_masters() {
     }
     guard.release().await.expect("the release");
     nothing_left(cluster).await;
+}
+
+/// What the clocks have passed costs nothing. Else each slot has its counter, which also
+/// those draw from who do not know of the floor.
+#[tokio::test]
+async fn a_floor_is_in_every_slot_unless_the_clocks_have_passed_it() {
+    const FAR: u64 = 5_000_000_000_000_000;
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let manager = connect(&cluster.url("")).await;
+    for (floor, expected) in [(1_000_000, 0), (FAR, 16_384)] {
+        drop(locks::connect(config(&cluster.url("")).token_floor(floor)).await);
+        let mut counters = 0;
+        for master in &cluster.servers[..MASTERS] {
+            let found: Vec<String> = master.command(&["KEYS", "dlock:token:*"]).await;
+            counters += found.len();
+        }
+        assert_eq!(counters, expected);
+    }
+    for number in 0..100 {
+        let guard = held(manager.lock(format!("key:{number}"))).await;
+        assert!(u64::from(guard.token()) > FAR, "{}", guard.token());
+    }
 }
 
 /// Braces in a key mean nothing: the slot is dlock's own choice.

@@ -11,6 +11,7 @@ use redis::Value;
 
 use super::batcher::How;
 use super::commands;
+use super::connector::Connector;
 use super::names::{SLOTS, tag_of};
 use super::servers::{Attempt, RedisStore, Route, nonsense};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -99,7 +100,10 @@ impl RedisStore {
         if passed {
             return Ok(());
         }
+        let Connector { time, settings, .. } = &*self.connector;
         for first in (0..SLOTS).step_by(AT_ONCE.into()) {
+            // All of them may take longer than an answer may.
+            let deadline = time.after(settings.request_timeout);
             let some = first..SLOTS.min(first + AT_ONCE);
             let raised = some.map(|slot| self.raise_counter(tag_of(slot), floor, deadline));
             try_join_all(raised).await?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::broken::Word;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
-use super::floor::{self, Queue};
+use super::floor::Queue;
 use super::folders::Folders;
 use super::inspect::Listing;
 use super::names::{self, Member};
