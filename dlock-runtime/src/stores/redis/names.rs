@@ -24,7 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::redisson::Layout;
+use super::redisson::{Layout, Recipe};
 use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
@@ -147,9 +147,12 @@ impl Keyspace {
     /// The names of the keys that an operator finds for one lock.
     pub(super) fn stored_as(&self, key: &str) -> Vec<String> {
         let mut parts = self.parts(key);
-        if self.redisson().is_none() {
-            // The counter serves many locks.
-            parts.pop();
+        match self.redisson() {
+            Some(layout) if layout.recipe == Recipe::Fenced => {}
+            // Its token, which no other class has.
+            Some(_) => drop(parts.remove(1)),
+            // The counter is that of many locks.
+            None => drop(parts.pop()),
         }
         parts.iter().map(|(name, _)| name.to_string()).collect()
     }
@@ -360,6 +363,8 @@ impl ToRedisArgs for Name<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;
@@ -404,6 +409,26 @@ mod tests {
                 KEYS.map(|key| space.lock(key).to_string()).into();
             assert_eq!(names.len(), KEYS.len(), "{names:?}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_of_a_lock_is_its_own() {
+        let of_redisson = |recipe| {
+            let layout = Layout {
+                recipe,
+                in_slots: false,
+            };
+            Keyspace::Redisson(layout).stored_as("a")
+        };
+        let token = "redisson_lock_token:{a}";
+        assert_eq!(of_redisson(Recipe::Lock), ["a"]);
+        assert_eq!(of_redisson(Recipe::ReadWrite), ["a"]);
+        assert_eq!(of_redisson(Recipe::Fenced), ["a", token]);
+        let (queue, places) = ("redisson_lock_queue:{a}", "redisson_lock_timeout:{a}");
+        let fair = Recipe::Fair(Duration::from_secs(300));
+        assert_eq!(of_redisson(fair), ["a", queue, places]);
+        let own = ["dlock:{a}", "dlock:{a}:queue", "dlock:{a}:readers"];
+        assert_eq!(Keyspace::Server.stored_as("a"), own);
     }
 
     /// The slot of a name, by the specification of Redis Cluster.
