@@ -1,6 +1,8 @@
 //! The tool on each store that the library speaks for.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
@@ -13,6 +15,7 @@ use crate::support::cluster::Cluster;
 use crate::support::dir::TempDir;
 use crate::support::memcached::Memcached;
 use crate::support::nodes::Nodes;
+use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
@@ -353,4 +356,62 @@ async fn leaves_time_to_end(url: &str) {
     let told = stderr(&shorter);
     assert_eq!((code(&shorter), &*stdout(&shorter)), (0, "ran\n"), "{told}");
     assert!(told.contains("and not 5s"), "{told}");
+}
+
+/// On a store that knows of users, or whose file has an owner.
+#[tokio::test]
+async fn who_may_not_exits_alike() {
+    let may_not = async |tool: std::process::Command| {
+        let refused = ran(tool).await;
+        let told = stderr(&refused);
+        assert_eq!(code(&refused), 77, "{told}");
+        assert!(
+            !told.contains("hunter2") && told.lines().count() == 1,
+            "{told}"
+        );
+    };
+    #[cfg(feature = "etcd")]
+    {
+        let server = crate::support::etcd::EtcdServer::start().await;
+        for words in [
+            &["user", "add", "root:hunter2"][..],
+            &["user", "grant-role", "root", "root"],
+            &["user", "add", "app:hunter2"],
+            &["auth", "enable"],
+        ] {
+            server.control(words).await;
+        }
+        let url = format!("etcd://app:hunter2@127.0.0.1:{}", server.port());
+        for asked in [&["run", "k", "--", "true"][..], &["ls"], &["forget", "k"]] {
+            may_not(dlock(&url, asked)).await;
+        }
+    }
+    #[cfg(feature = "zookeeper")]
+    {
+        let server = crate::support::zookeeper::Setup::default().start().await;
+        let place = format!("127.0.0.1:{}/locks", server.port());
+        let owner = format!("zookeeper://app:hunter2@{place}?auth=digest&acl=creator");
+        let run = ["run", "k", "--", "true"];
+        let made = ran(dlock(&owner, &run)).await;
+        assert_eq!(code(&made), 0, "{}", stderr(&made));
+        may_not(dlock(&format!("zookeeper://{place}"), &run)).await;
+    }
+    // Root may write to any file.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let dir = TempDir::default();
+    let own = Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), own).expect("rights");
+    let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    let made = ran(dlock(&url, &["run", "k", "--", "true"])).await;
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let copy = dir.path().join("dlock");
+    std::fs::copy(env!("CARGO_BIN_EXE_dlock"), &copy).expect("a file");
+    let mut tool = command("setpriv");
+    tool.args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(copy)
+        .args(["run", "k", "--", "true"])
+        .env("DLOCK_URL", &url);
+    may_not(tool).await;
 }

@@ -117,7 +117,10 @@ impl Keyspace {
     pub(super) fn parts<'a>(&'a self, key: &'a str) -> Vec<(Name<'a>, &'static str)> {
         match self {
             Self::Redisson(layout) => {
-                let mut parts = vec![(layout.lock(key), "hash"), (layout.token(key), "string")];
+                let mut parts = vec![(layout.lock(key), "hash")];
+                if layout.recipe.has_tokens() {
+                    parts.push((layout.token(key), "string"));
+                }
                 if layout.recipe.queues() {
                     let places = (layout.ends_of_places(key), "zset");
                     parts.extend([(layout.queue(key), "list"), places]);
