@@ -344,7 +344,9 @@
 //!
 //! # Features
 //!
-//! - `redis` (default): the `redis://` store.
+//! - `redis` (default): the `redis://` store, one server.
+//! - `redis-sentinel`, `redis-cluster`, `redis-redlock`: several of them, each with
+//!   its own URLs (`redis+sentinel://` and so on).
 //! - `tls` (default): encrypted connections, `rediss://`, with rustls.
 //! - `etcd`: the `etcd://` store. Building it takes `protoc`.
 //! - `zookeeper`: the `zookeeper://` store.

@@ -206,7 +206,7 @@ need_rust
 
 # Each set of features that users pick.
 minimal=(-p dlock-rs -p dlock-runtime --no-default-features)
-no_tls=("${minimal[@]}" --features redis)
+no_tls=("${minimal[@]}" --features redis-cluster,redis-redlock,redis-sentinel)
 
 step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
@@ -226,7 +226,8 @@ if [ -n "$all" ]; then
   step "Example on Redis" example_on_redis
   step "Lint without TLS" cargo clippy "${no_tls[@]}" --all-targets --quiet -- -D warnings
   # The stores share most of their code, and each leaves another part of it unused.
-  for store in sqlite postgres mysql etcd memcached redis zookeeper; do
+  for store in sqlite postgres mysql etcd memcached redis redis-cluster redis-redlock redis-sentinel \
+    zookeeper; do
     step "Lint with $store alone" cargo clippy -p dlock-runtime --no-default-features \
       --features "$store" --quiet -- -D warnings
   done

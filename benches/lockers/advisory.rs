@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use dlock::backend::sqlx::postgres::{PgPool, PgPoolOptions};
-use dlock::backend::sqlx::query;
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::query;
 
 use crate::Locker;
 

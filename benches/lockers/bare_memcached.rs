@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::backend::async_memcached::{AsciiProtocol, Client, Error, Status};
+use async_memcached::{AsciiProtocol, Client, Error, Status};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Locker, TTL};

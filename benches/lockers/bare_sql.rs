@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use dlock::backend::sqlx::{self, MySqlPool, PgPool, SqlitePool, query};
+use sqlx::{MySqlPool, PgPool, SqlitePool, query};
 
 use crate::Locker;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use dlock::backend::etcd_client::{Client, LockOptions};
+use etcd_client::{Client, LockOptions};
 
 use crate::{Locker, TTL};
 

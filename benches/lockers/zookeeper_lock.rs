@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use dlock::backend::zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
+use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
 
 use crate::Locker;
 

@@ -28,7 +28,7 @@ mod lock_order;
 pub mod macro_support;
 mod observe;
 mod options;
-#[cfg(all(any(test, feature = "redis"), not(feature = "simulation")))]
+#[cfg(all(any(test, feature = "quorum"), not(feature = "simulation")))]
 #[allow(unreachable_pub)]
 mod quorum;
 #[cfg(feature = "simulation")]

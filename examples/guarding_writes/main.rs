@@ -14,8 +14,8 @@ use std::num::TryFromIntError;
 use std::time::Duration;
 
 use dlock::backend::postgres::Postgres;
-use dlock::backend::sqlx::{self, PgPool};
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
+use sqlx::PgPool;
 
 #[derive(Debug, thiserror::Error)]
 enum ShopError {

@@ -1,8 +1,9 @@
 //! The store on a Redis Cluster: the conformance suite on three real masters with
 //! their replicas, and what only slots that move can do wrong.
 
-#![cfg(feature = "redis")]
-
+#[cfg(feature = "tls")]
+#[path = "../support/own_tls.rs"]
+mod own_tls;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::harness::connect;
+use crate::own_tls::trusting;
 use crate::support::cluster::{Cluster, LONG};
 use crate::support::dir::TempDir;
-use crate::support::locks::{connecting, had, says};
+use crate::support::locks::{by, connecting, had, says};
 use crate::support::redis::Setup;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, until};
 
 #[tokio::test]
 async fn nodes_are_trusted_or_refused() {
@@ -45,6 +46,18 @@ async fn nodes_are_trusted_or_refused() {
         for number in 0..10 {
             had(&manager, format!("key:{number}")).await;
         }
+    }
+    // The same from memory.
+    let known: Vec<_> = cluster
+        .servers
+        .iter()
+        .map(|server| server.tls().1)
+        .collect();
+    for more in ["", "?quorum=masters"] {
+        let url = format!("rediss+cluster://{hosts}{more}");
+        let store = dlock::backend::redis::Cluster::from_url(&url).expect("a URL");
+        let store = store.tls(trusting(&known));
+        had(&by(store.request_timeout(HANG)).await, "key").await;
     }
     for url in [
         format!("rediss+cluster://{hosts}"),

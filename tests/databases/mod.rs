@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock::backend::sqlx::{self, Pool};
 use dlock_conformance::{ShownTokens, Store, async_trait};
+use sqlx::Pool;
 
 use crate::support::locks::config;
 use crate::support::proxy::Proxy;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::backend::sqlx::Pool;
 use dlock::{Config, LockError, LockManager};
+use sqlx::Pool;
 
 use dlock_conformance::Store as _;
 

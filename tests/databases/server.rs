@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use dlock::backend::sqlx::{self, Connection as _};
+use sqlx::Connection as _;
 
 use crate::support::machine::Machine;
 use crate::support::port::free_port;

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use dlock::backend::etcd::Etcd;
 use dlock::{Config, LockManager};
+use etcd_client::ConnectOptions;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{Cluster, EtcdServer, Setup};
-use crate::support::locks::{self, had, healed, is_misconfigured, queued, served};
+use crate::support::locks::{self, by, had, healed, held, is_misconfigured, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
@@ -73,6 +75,34 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         let url = format!("{}{recipe}", url(&server, LOGIN));
         let (here, there) = (connect(&url).await, connect(&url).await);
         all_that_locks_need(&here, &there).await;
+    }
+}
+
+/// The service's own limit of time is for calls that answer at once: the server's Lock call
+/// is one that waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_logs_in_may_be_said_by_options() {
+    let server = with_users(Setup::default()).await;
+    let (name, password) = LOGIN.trim_end_matches('@').split_once(':').expect("both");
+    for recipe in ["", "?recipe=lock-service"] {
+        let url = format!("{}{recipe}", url(&server, ""));
+        let options = ConnectOptions::new()
+            .with_user(name, password)
+            .with_timeout(Duration::from_secs(1))
+            .with_require_leader(false);
+        let store = Etcd::with_options(&url, options).expect("a URL");
+        let store = store.request_timeout(REQUEST_TIMEOUT);
+        let (manager, other) = (by(store.clone()).await, by(store).await);
+        assert!(!format!("{manager:?}").contains(password), "{manager:?}");
+        let guard = held(manager.lock("key")).await;
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
+        queued(&manager, "key", 1).await;
+        guard.release().await.expect("the release");
+        served(waiting).await;
+    }
+    for url in [url(&server, LOGIN), format!("etcds://a?ca={}", file!())] {
+        let error = Etcd::with_options(&url, ConnectOptions::new()).expect_err(&url);
+        assert!(error.to_string().contains("leave"), "{error}");
     }
 }
 

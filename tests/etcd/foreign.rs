@@ -3,7 +3,7 @@
 //! passed over, but what stands where a mark would; and everything stays as it was.
 
 use dlock::LockError;
-use dlock::backend::etcd_client::Client;
+use etcd_client::Client;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,7 +1,7 @@
 //! From one process to the next, while others write.
 
-use dlock::backend::etcd_client::{Client, WatchOptions};
 use dlock_conformance::Store as _;
+use etcd_client::{Client, WatchOptions};
 
 use crate::EtcdStore;
 use crate::harness::{connect, places};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::backend::etcd_client::{Client, PutOptions};
+use etcd_client::{Client, PutOptions};
 use tokio::task::JoinSet;
 
 use crate::harness::config;

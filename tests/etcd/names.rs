@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dlock::backend::etcd_client::{
+use dlock_conformance::Store as _;
+use etcd_client::{
     Client, Compare, CompareOp, Error, PutOptions, Txn, TxnOp, TxnResponse, WatchOptions,
 };
-use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, lease_of, places};

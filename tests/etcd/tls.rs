@@ -1,10 +1,14 @@
 //! Encrypted connections, with an authority of the test's own.
 
+use std::path::Path;
+
 use dlock::LockManager;
+use dlock::backend::etcd::Etcd;
+use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
 use crate::harness::{config, connect};
 use crate::support::etcd::Setup;
-use crate::support::locks::had;
+use crate::support::locks::{by, had};
 use crate::support::secure::encrypted;
 use crate::support::tls::Certificates;
 use crate::support::wait::{HANG, within};
@@ -59,4 +63,17 @@ async fn a_client_shows_its_certificate() {
         known.key.display()
     );
     had(&connect(&shown).await, "key").await;
+
+    // The same from memory.
+    let read = |path: &Path| std::fs::read(path).expect("a file of our own");
+    let tls = TlsOptions::new()
+        .ca_certificate(Certificate::from_pem(read(&known.authority)))
+        .identity(Identity::from_pem(
+            read(&known.certificate),
+            read(&known.key),
+        ));
+    let url = format!("etcds://127.0.0.1:{}", server.port());
+    let store = Etcd::with_options(&url, ConnectOptions::new().with_tls(tls));
+    let store = store.expect("a URL").request_timeout(HANG);
+    had(&by(store).await, "key").await;
 }

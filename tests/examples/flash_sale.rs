@@ -114,7 +114,11 @@ fn what_it_is_told_wrong_it_explains() {
 #[cfg(any(
     feature = "etcd",
     feature = "memcached",
-    feature = "redis",
+    all(
+        feature = "redis-cluster",
+        feature = "redis-redlock",
+        feature = "redis-sentinel"
+    ),
     feature = "sqlite",
     feature = "zookeeper"
 ))]
@@ -167,7 +171,11 @@ async fn four_processes_sell_exactly_the_stock_in_a_file() {
     sells(format!("sqlite:{}", file.display()), "600").await;
 }
 
-#[cfg(feature = "redis")]
+#[cfg(all(
+    feature = "redis-cluster",
+    feature = "redis-redlock",
+    feature = "redis-sentinel"
+))]
 mod on_redis {
     use std::time::Duration;
 

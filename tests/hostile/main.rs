@@ -10,7 +10,9 @@
     feature = "memcached",
     feature = "mysql",
     feature = "postgres",
-    feature = "redis",
+    feature = "redis-cluster",
+    feature = "redis-redlock",
+    feature = "redis-sentinel",
     feature = "sqlite",
     feature = "zookeeper"
 ))]

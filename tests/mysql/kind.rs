@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use dlock::backend::sqlx::{self, MySqlConnection};
+use sqlx::MySqlConnection;
 
 use crate::databases::server::{Kind, SharedServers};
 use crate::support::process::command;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::mysql::MySql;
-use dlock::backend::sqlx::{self, MySqlConnection, MySqlPool};
 use dlock_conformance::{conformance, contenders};
+use sqlx::{MySqlConnection, MySqlPool};
 
 use databases::server::Server;
 use databases::{Database, DatabaseStore, databases};

@@ -3,8 +3,6 @@
 
 use std::io::Write as _;
 
-use dlock::backend::sqlx;
-
 use crate::Server;
 use crate::example::example;
 use crate::support::process::command;

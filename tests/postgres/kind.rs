@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use dlock::backend::sqlx::{self, PgConnection};
+use sqlx::PgConnection;
 
 use crate::databases::server::{Kind, SharedServers};
 use crate::support::process::{Process, command};

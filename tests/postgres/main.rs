@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::postgres::Postgres;
-use dlock::backend::sqlx::{self, PgConnection, PgPool};
 use dlock_conformance::{conformance, contenders};
+use sqlx::{PgConnection, PgPool};
 
 use databases::server::DURABLE;
 use databases::{Database, DatabaseStore, databases};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::backend::sqlx;
-use dlock::backend::sqlx::postgres::PgListener;
 use dlock_conformance::Store as _;
+use sqlx::postgres::PgListener;
 
 use crate::PostgresStore;
 use crate::support::locks::{all_served, connect, had, held, is_busy, queued};

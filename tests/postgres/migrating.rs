@@ -1,6 +1,6 @@
 //! `docs/migrating.md`: ShedLock's row by the statements of the page, and advisory locks.
 
-use dlock::backend::sqlx::{self, Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection};
 
 use crate::Server;
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::backend::postgres::Postgres;
-use dlock::backend::{Mode, Request, sqlx};
+use dlock::backend::{Mode, Request};
 use dlock::bare;
 use dlock::store::{Deadline, Store as _, Take, Want};
 use dlock_conformance::{Store as _, process};

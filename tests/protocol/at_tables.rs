@@ -4,10 +4,10 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dlock::backend::sqlx::{self, Row as _};
 use dlock::backend::{Mode, Request};
 use dlock::bare::{self, Bare, Said};
 use dlock::store::{Store, Want};
+use sqlx::Row as _;
 
 use crate::rules::Rules;
 use crate::run::{Kept, KeptHolder, Process as _, Scene};

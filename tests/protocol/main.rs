@@ -12,7 +12,7 @@
 mod support;
 
 mod at_memory;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis-cluster", feature = "redis-redlock"))]
 mod at_redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod at_tables;
@@ -36,8 +36,8 @@ mod sequence;
 #[cfg(any(
     feature = "mysql",
     feature = "postgres",
-    feature = "redis",
-    feature = "sqlite"
+    feature = "sqlite",
+    all(feature = "redis-cluster", feature = "redis-redlock")
 ))]
 #[allow(dead_code, reason = "not each store votes")]
 mod stores;
@@ -119,7 +119,7 @@ async fn agrees(mut scene: impl Scene) {
     );
 }
 
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis-cluster", feature = "redis-redlock"))]
 mod redis_agrees {
     use super::{agrees, at_redis};
 

@@ -3,6 +3,9 @@
 
 #![cfg(feature = "redis")]
 
+#[cfg(feature = "tls")]
+#[path = "../support/own_tls.rs"]
+mod own_tls;
 #[path = "../support/property.rs"]
 mod property;
 #[path = "../support/mod.rs"]
@@ -15,6 +18,7 @@ mod durability;
 mod faults;
 mod foreign;
 mod global;
+mod own;
 mod refusals;
 mod secrets;
 mod server;

@@ -2,8 +2,6 @@
 //! what only other people's keys can do wrong. Services in Java that use Redisson itself are
 //! a program of its own, and the suite in a cluster is another.
 
-#![cfg(feature = "redis")]
-
 #[path = "../support/mod.rs"]
 mod support;
 

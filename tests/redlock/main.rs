@@ -1,8 +1,9 @@
 //! The Redlock store: the conformance suite on five real servers, and what only
 //! a majority can do wrong.
 
-#![cfg(feature = "redis")]
-
+#[cfg(feature = "tls")]
+#[path = "../support/own_tls.rs"]
+mod own_tls;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,6 +11,8 @@ mod bad_input;
 mod fencing;
 mod harness;
 mod nodes;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Redis with sentinels: the conformance suite on a real deployment, and what
 //! only a master that moves can do wrong.
 
-#![cfg(feature = "redis")]
-
+#[cfg(feature = "tls")]
+#[path = "../support/own_tls.rs"]
+mod own_tls;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -3,10 +3,14 @@
 
 use std::time::Duration;
 
+use dlock::backend::redis::Redis;
+
+use crate::own_tls::trusting;
 use crate::support::dir::TempDir;
-use crate::support::locks::{config, connect, connecting, held};
+use crate::support::locks::{by, config, connect, connecting, had, held};
 use crate::support::redis::{RedisServer, Setup, Watched};
 use crate::support::sentinel::{LONG, MASTER};
+use crate::support::wait::HANG;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -54,6 +58,12 @@ async fn sentinels_and_master_are_trusted_or_refused() {
     let exists: u32 = master.command(&["EXISTS", "dlock:{key}"]).await;
     assert_eq!(exists, 1);
     guard.release().await.expect("the release");
+
+    // The same from memory.
+    let known = [&master, a, b, c].map(|server| server.tls().1);
+    let store = Redis::from_url(&url("redis+sentinel", "")).expect("a URL");
+    let store = store.tls(trusting(&known));
+    had(&by(store.request_timeout(HANG)).await, "key").await;
 
     let (other, third) = (TempDir::default(), TempDir::default());
     let not_the_master = authorities(&other, &[a, b, c]);

@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use dlock::backend::sqlx::{self, ConnectOptions};
 use dlock_conformance::{ShownTokens, Store, async_trait, conformance, contenders};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use support::dir::TempDir;
 use support::locks::config;

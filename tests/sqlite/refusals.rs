@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock::backend::Level;
 use dlock::backend::sqlite::Sqlite;
-use dlock::backend::sqlx::sqlite::SqliteConnectOptions;
-use dlock::backend::sqlx::{self, SqlitePool};
 use dlock::{Config, LockError, LockManager};
 use dlock_conformance::Store as _;
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::SqliteStore;
 use crate::support::dir::TempDir;

@@ -43,7 +43,7 @@ async fn what_the_dead_have_left_is_removed() {
         INSERT INTO dlock_reader (name, owner, expires_at) VALUES ('left', 'dead.2', 1);
         INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
             VALUES ('left', 640, 'w', 'dead.3', 1, 1)";
-    dlock::backend::sqlx::raw_sql(dead)
+    sqlx::raw_sql(dead)
         .execute(&mut store.connection().await)
         .await
         .expect("the tables");

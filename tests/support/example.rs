@@ -37,7 +37,8 @@ pub(crate) fn example(name: &str) -> PathBuf {
         }
     }
     let features = features! {
-        "axum" "etcd" "memcached" "metrics" "mysql" "postgres" "redis" "sqlite" "tls" "zookeeper"
+        "axum" "etcd" "memcached" "metrics" "mysql" "postgres" "redis" "redis-cluster"
+        "redis-redlock" "redis-sentinel" "sqlite" "tls" "zookeeper"
     };
     if features.iter().all(|(_, known)| *known) {
         build.args(["--workspace", "--all-features"]);

@@ -78,7 +78,7 @@ pub(crate) trait FarTables: Tables {
 macro_rules! rows {
     ($connection:expr, $sql:expr) => {
         async {
-            use ::dlock::backend::sqlx::{self, Row as _};
+            use ::sqlx::Row as _;
             let rows = sqlx::raw_sql($sql).fetch_all($connection).await?;
             let read = rows.iter().map(|row| {
                 let columns = 0..row.len();

@@ -2,12 +2,12 @@
 //! has the name of a request has its place in the queue; all else is passed over; and
 //! everything stays as it was.
 
-use dlock::backend::zookeeper_client::{Acls, CreateMode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use tokio::runtime::Runtime;
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::harness::{Scene, config, connect};
 use crate::property::{holds_within, is_of_others, told_of};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{Config, LockManager};
+use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::support::locks;
 use crate::support::proxy::Proxy;

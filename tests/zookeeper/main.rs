@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock::backend::zookeeper_client::Error;
 use dlock_conformance::{Costs, Since, Store, async_trait, conformance, contenders};
+use zookeeper_client::Error;
 
 use support::proxy::Proxy;
 use support::zookeeper::{Setup, ZooKeeperServer, nodes};

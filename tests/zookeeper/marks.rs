@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock::backend::zookeeper_client::{Acls, CreateMode, Error};
 use dlock::request::Once;
 use dlock::{LockError, LockManager, LockRequest};
+use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::harness::{Scene, connect};
 use crate::support::calm::unless_it_stands_still;

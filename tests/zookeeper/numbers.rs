@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
+use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::harness::config;
 use crate::support::critical::Section;

@@ -3,16 +3,20 @@
 use std::time::Duration;
 
 use dlock::LockError;
-use dlock::backend::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+#[cfg(feature = "tls")]
+use dlock::backend::zookeeper::ZooKeeper;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+#[cfg(feature = "tls")]
+use zookeeper_client::{Client, SaslOptions, TlsOptions};
 
 use crate::harness::{Scene, connect};
 use crate::support::locks::{connecting, had, held, is_busy, is_misconfigured, says};
 use crate::support::proxy::Proxy;
-#[cfg(feature = "tls")]
-use crate::support::secure::encrypted;
 use crate::support::secure::{all_misconfigured, shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
 use crate::support::zookeeper::{Setup, make};
+#[cfg(feature = "tls")]
+use crate::support::{locks::by, secure::encrypted};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -64,6 +68,40 @@ async fn a_user_logs_in_by_sasl() {
         says(&error, &["user"]);
     }
     assert!(guard.is_held());
+}
+
+/// Both of the login and the encryption.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_connector_may_say_what_the_url_does_not() {
+    let server = Setup::default()
+        .tls()
+        .login("alice", "hunter2")
+        .start()
+        .await;
+    let (port, certificates) = server.tls();
+    let ca = std::fs::read_to_string(&certificates.authority).expect("a file of our own");
+    let tls = TlsOptions::new().with_pem_ca(&ca).expect("a certificate");
+    let connector = || Client::connector().with_tls(tls.clone());
+    let url = format!("zookeeper+tls://127.0.0.1:{port}/locks?acl=creator");
+    let alice = SaslOptions::digest_md5("alice", "hunter2");
+    let store = ZooKeeper::with_connector(&url, connector().with_sasl(alice)).expect("a URL");
+    let shown = format!("{store:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let here = by(store.request_timeout(HANG)).await;
+    let port = server.port();
+    let url = format!("zookeeper://alice:hunter2@127.0.0.1:{port}/locks?acl=creator");
+    let there = connect(&url).await;
+    let guard = held(here.lock("key")).await;
+    is_busy(there.lock("key").try_acquire().await);
+    guard.release().await.expect("the release");
+    had(&there, "key").await;
+
+    for wrong in [&*url, "zookeeper+tls://a?ca=/nowhere.pem"] {
+        let error = ZooKeeper::with_connector(wrong, connector()).expect_err(wrong);
+        assert!(error.to_string().contains("leave"), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
 }
 
 /// What `acl=creator` makes is its user's own.

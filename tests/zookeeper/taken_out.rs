@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock::LockManager;
 
-use dlock::backend::zookeeper_client::{Acls, CreateMode};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::harness::{Scene, config, connect};
 use crate::support::locks::{self, had, held, is_taken_out, served, shown};

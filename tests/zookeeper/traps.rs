@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::backend::zookeeper_client::Error;
 use dlock::{LockError, LockGuard, LockManager};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use zookeeper_client::Error;
 
 use crate::harness::{Scene, config, connect};
 use crate::messages::{Asked, Counter, read_by};

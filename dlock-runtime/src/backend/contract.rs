@@ -369,7 +369,7 @@ impl Request {
     }
 
     /// This request, with the owner to which it was granted.
-    #[cfg(any(test, feature = "redis", feature = "simulation"))]
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(crate) fn granted_to(&self, owner: Owner) -> Self {
         Self {
             owner,

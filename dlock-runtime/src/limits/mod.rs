@@ -122,7 +122,7 @@ pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
 };
 
 /// More than any master has.
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-sentinel")]
 pub(crate) const REPLICAS: Setting<usize> = Setting {
     name: "replicas",
     range: 0..=1_000,

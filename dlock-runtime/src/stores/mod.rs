@@ -37,23 +37,24 @@ mod address;
 mod asker;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-/// The client of the etcd store, for programs that keep other things there too.
-#[cfg(feature = "etcd")]
-pub use etcd_client;
 #[cfg(any(feature = "etcd", feature = "sqlx"))]
 mod gathering;
-#[cfg(feature = "memcached")]
-pub mod memcached;
-/// The client of the memcached store, for programs that keep other things there
-/// too.
-#[cfg(feature = "memcached")]
-pub use async_memcached;
 #[cfg(any(feature = "servers", feature = "sqlx"))]
 mod meaning;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 pub mod memory;
 #[cfg(any(feature = "memcached", feature = "redis"))]
 mod per_runtime;
 #[cfg(feature = "redis")]
+#[cfg_attr(
+    not(all(
+        feature = "redis-cluster",
+        feature = "redis-redlock",
+        feature = "redis-sentinel"
+    )),
+    allow(dead_code, reason = "one server does not need all that these do")
+)]
 pub mod redis;
 #[cfg(any(feature = "etcd", feature = "memcached"))]
 mod since;
@@ -67,9 +68,6 @@ pub use self::sql::postgres;
 pub use self::sql::sqlite;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
 mod tier;
-/// The crate whose pools the SQL stores can be made from.
-#[cfg(feature = "sqlx")]
-pub use sqlx;
 #[cfg(feature = "url")]
 #[cfg_attr(
     not(all(
@@ -83,7 +81,3 @@ pub use sqlx;
 mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
-/// The client of the ZooKeeper store, for programs that keep other things there
-/// too.
-#[cfg(feature = "zookeeper")]
-pub use zookeeper_client;

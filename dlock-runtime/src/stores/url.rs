@@ -77,13 +77,7 @@ impl Form {
         };
         let options = self.options(query, encrypted)?;
         if encrypted && cfg!(not(feature = "tls")) {
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                format!(
-                    "`{scheme}://` needs the cargo feature `tls`; turn it on: \
-                     dlock-rs = {{ …, features = [\"tls\"] }}"
-                ),
-            ));
+            return Err(needs_feature(scheme, "tls"));
         }
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let text = |part: &str| match part {
@@ -210,6 +204,17 @@ impl Form {
     }
 }
 
+/// A URL of this scheme cannot be had without the feature.
+pub(super) fn needs_feature(scheme: &str, feature: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Config,
+        format!(
+            "`{scheme}://` needs the cargo feature `{feature}`; turn it on: \
+             dlock-rs = {{ …, features = [\"{feature}\"] }}"
+        ),
+    )
+}
+
 impl StoreUrl<'_> {
     pub(super) fn decoded(&self, part: &str) -> Result<String, BackendError> {
         self.form.decoded(part)
@@ -217,6 +222,23 @@ impl StoreUrl<'_> {
 
     pub(super) fn invalid(&self, reason: impl fmt::Display) -> BackendError {
         self.form.invalid(reason)
+    }
+
+    /// An error if it says who asks, or whom to trust: the service says that otherwise.
+    pub(super) fn says_only_where(&self) -> Result<(), BackendError> {
+        let mut files = self.form.files.iter();
+        let file = files.find(|file| self.option(file).is_some());
+        let who = self.user.is_some() || self.password.is_some();
+        match (who, file) {
+            (true, _) => Err(self.invalid(
+                "it has a user or a password, which belong to the settings that came along with \
+                 it; leave them out",
+            )),
+            (_, Some(file)) => Err(self.invalid(format!(
+                "`{file}` belongs to the settings that came along with it; leave it out"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What an option says. The last one counts if there are several.

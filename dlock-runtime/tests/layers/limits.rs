@@ -48,12 +48,12 @@ async fn a_request_timeout_out_of_its_range_is_refused_by_each_store() {
     timeouts!(memcached::Memcached, "memcached://127.0.0.1:1");
     #[cfg(feature = "redis")]
     timeouts!(redis::Redis, "redis://127.0.0.1:1");
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "redis-redlock")]
     timeouts!(
         redis::Redlock,
         "redis+redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
     );
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "redis-cluster")]
     timeouts!(redis::Cluster, "redis+cluster://127.0.0.1:1");
     #[cfg(feature = "mysql")]
     timeouts!(mysql::MySql, "mysql://127.0.0.1:1/db");

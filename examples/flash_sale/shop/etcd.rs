@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock::FencingToken;
-use dlock::backend::etcd_client::{
+use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, PutOptions, Txn,
     TxnOp, TxnOpResponse,
 };

@@ -2,9 +2,9 @@
 //! is nothing to refuse: a process that is paused for longer than the ttl of the
 //! lock, in the middle of a sale, may sell a piece twice.
 
+use async_memcached::{AsciiProtocol, Client, Error, MetaProtocol, Status};
 use async_trait::async_trait;
 use dlock::FencingToken;
-use dlock::backend::async_memcached::{AsciiProtocol, Client, Error, MetaProtocol, Status};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{ARTICLES, Progress, ShopError};

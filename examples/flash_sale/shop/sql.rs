@@ -3,7 +3,6 @@
 
 use async_trait::async_trait;
 use dlock::FencingToken;
-use dlock::backend::sqlx;
 
 use super::{ARTICLES, Progress, ShopError};
 use crate::report::Receipt;

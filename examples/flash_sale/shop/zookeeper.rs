@@ -3,9 +3,7 @@
 
 use async_trait::async_trait;
 use dlock::FencingToken;
-use dlock::backend::zookeeper_client::{
-    Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult,
-};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult};
 
 use super::{ARTICLES, Progress, ShopError};
 use crate::report::Receipt;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::backend::LockInfo;
+use dlock::backend::{Backend, LockInfo};
 use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -27,6 +27,15 @@ pub async fn connect(config: Config) -> LockManager {
         }
     };
     unless_it_stands_still(STANDS_STILL, connecting).await
+}
+
+/// A manager of a backend of the test's own, which can be connected once: it has all the time
+/// that the machine needs.
+pub async fn by(store: impl Backend) -> LockManager {
+    let connected = within(HANG, LockManager::connect(Config::with_backend(store)));
+    connected
+        .await
+        .expect("a connection to the test's own store")
 }
 
 /// If the test stands still for this long, so may a server on the same machine.

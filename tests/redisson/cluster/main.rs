@@ -2,8 +2,6 @@
 //! conformance suite on the keys of each of Redisson's classes. It is four times the suite,
 //! each time on six servers, so `./tests/run.sh` leaves it to `--all`.
 
-#![cfg(feature = "redis")]
-
 #[path = "../../support/mod.rs"]
 mod support;
 

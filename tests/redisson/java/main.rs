@@ -5,10 +5,8 @@
 //! them. By themselves, with the jars there:
 //!
 //! ```text
-//! cargo test --test redisson_java -- --ignored
+//! cargo test --all-features --test redisson_java -- --ignored
 //! ```
-
-#![cfg(feature = "redis")]
 
 #[path = "../../support/mod.rs"]
 mod support;

@@ -45,6 +45,24 @@ impl fmt::Debug for MemoryUrl {
     }
 }
 
+/// What a URL leads to, not yet connected: each manager has a copy.
+struct StoreOfUrl<S> {
+    store: S,
+    copy: fn(&S, Duration) -> Arc<dyn Backend>,
+}
+
+impl<S: fmt::Debug + Send + Sync> Source for StoreOfUrl<S> {
+    fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError> {
+        Ok((self.copy)(&self.store, request_timeout))
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for StoreOfUrl<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
 type Read = Result<Arc<dyn Source>, BackendError>;
 
 /// The cargo feature that each store needs, and the schemes of its URLs.
@@ -52,15 +70,6 @@ macro_rules! stores {
     ($($feature:tt: $($scheme:literal)|+ => $store:path,)*) => {
         /// Every scheme that dlock knows, and the feature it needs.
         const SCHEMES: &[(&str, &str)] = &[$($(($scheme, $feature),)+)*];
-
-        $(
-            #[cfg(feature = $feature)]
-            impl Source for $store {
-                fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError> {
-                    Ok(Arc::new(self.clone().request_timeout(request_timeout)))
-                }
-            }
-        )*
 
         /// The store behind a URL of this scheme; `None` if there is none, or its
         /// feature is off.
@@ -70,7 +79,11 @@ macro_rules! stores {
                 $(
                     #[cfg(feature = $feature)]
                     $($scheme)|+ => {
-                        Some(<$store>::from_url(url).map(|store| Arc::new(store) as _))
+                        Some(<$store>::from_url(url).map(|store| {
+                            let copy: fn(&$store, Duration) -> Arc<dyn Backend> =
+                                |store, timeout| Arc::new(store.clone().request_timeout(timeout));
+                            Arc::new(StoreOfUrl { store, copy }) as _
+                        }))
                     }
                 )*
                 _ => None,
@@ -81,10 +94,10 @@ macro_rules! stores {
 
 stores! {
     "etcd": "etcd" | "etcds" => crate::stores::etcd::Etcd,
-    "redis": "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        => crate::stores::redis::Redis,
-    "redis": "redis+redlock" | "rediss+redlock" => crate::stores::redis::Redlock,
-    "redis": "redis+cluster" | "rediss+cluster" => crate::stores::redis::Cluster,
+    "redis": "redis" | "rediss" | "redis+unix" => crate::stores::redis::Redis,
+    "redis-sentinel": "redis+sentinel" | "rediss+sentinel" => crate::stores::redis::Redis,
+    "redis-redlock": "redis+redlock" | "rediss+redlock" => crate::stores::redis::Redlock,
+    "redis-cluster": "redis+cluster" | "rediss+cluster" => crate::stores::redis::Cluster,
     "memcached": "memcached" => crate::stores::memcached::Memcached,
     "mysql": "mysql" => crate::stores::mysql::MySql,
     "postgres": "postgres" | "postgresql" => crate::stores::postgres::Postgres,
@@ -247,6 +260,37 @@ mod tests {
             assert!(!error.contains("hunter2"), "{error}");
         }
         refusal("memory:?token_flor=7");
+    }
+
+    #[test]
+    fn what_needs_a_feature_names_it() {
+        for (url, feature, is_on) in [
+            ("redis://a", "redis", cfg!(feature = "redis")),
+            (
+                "redis+sentinel://a/m",
+                "redis-sentinel",
+                cfg!(feature = "redis-sentinel"),
+            ),
+            (
+                "redis+cluster://a",
+                "redis-cluster",
+                cfg!(feature = "redis-cluster"),
+            ),
+            (
+                "redis+redlock://a,b,c",
+                "redis-redlock",
+                cfg!(feature = "redis-redlock"),
+            ),
+            ("etcd://a", "etcd", cfg!(feature = "etcd")),
+        ] {
+            if is_on {
+                parse("store URL", url).expect(url);
+            } else {
+                let error = refusal(url);
+                let needs = format!("needs the cargo feature `{feature}`");
+                assert!(error.contains(&needs), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -78,7 +78,44 @@ impl Etcd {
     /// The URL is not understood, or a file in it cannot be read. The message
     /// never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url)?;
+        let settings = Settings::from_url(url, None)?;
+        Ok(Self {
+            engine: Engine::new(settings),
+        })
+    }
+
+    /// The cluster at such a URL, logged in to and encrypted as these options of
+    /// `etcd-client` 0.20 say (`with_user`, `with_tls`): with certificates that the service
+    /// has in memory, say. The URL then has neither a user nor files, and is `etcds://`
+    /// where the options have TLS.
+    ///
+    /// The URL names all members: the others are not told the login, so
+    /// `dlock doctor` would take them for silent.
+    ///
+    /// The rest of the options is dlock's own: keepalives, limits of time, `require_leader`.
+    ///
+    /// A `Client` that a service has cannot be used. It lives on the runtime that made it:
+    /// a body that blocks that runtime would keep leases from being renewed. And it
+    /// goes round all of its members, also those that do not answer.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// use dlock::backend::etcd::Etcd;
+    /// use etcd_client::ConnectOptions;
+    ///
+    /// let options = ConnectOptions::new().with_user("alice", "secret");
+    /// let store = Etcd::with_options("etcd://10.0.0.1,10.0.0.2,10.0.0.3/locks", options)?;
+    /// # Ok::<(), dlock::backend::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood, or has a user or the path of a file.
+    pub fn with_options(
+        url: &str,
+        options: etcd_client::ConnectOptions,
+    ) -> Result<Self, BackendError> {
+        let settings = Settings::from_url(url, Some(options))?;
         Ok(Self {
             engine: Engine::new(settings),
         })

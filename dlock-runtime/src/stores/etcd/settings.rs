@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(super) is_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
+    /// How to log in and whom to trust, as a service has set it up itself.
+    options: Option<ConnectOptions>,
 }
 
 /// Who does the waiting.
@@ -54,8 +56,16 @@ static FORM: Form = Form {
 };
 
 impl Settings {
-    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+    /// Whoever comes with options of its own says in them, and not in the URL, how to log
+    /// in and whom to trust.
+    pub(super) fn from_url(
+        url: &str,
+        options: Option<ConnectOptions>,
+    ) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
+        if options.is_some() {
+            url.says_only_where()?;
+        }
         let recipes = [
             ("queue", Recipe::Queue),
             ("lock-service", Recipe::LockService),
@@ -74,10 +84,13 @@ impl Settings {
             names: Names::under(&url.decoded(url.path)?),
             recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
             encrypted: url.encrypted,
-            is_known: user.is_some() || url.option("cert").is_some(),
+            is_known: user.is_some() || url.option("cert").is_some() || options.is_some(),
             user,
             #[cfg(feature = "tls")]
-            tls: url.encrypted.then(|| tls(&url)).transpose()?,
+            tls: (url.encrypted && options.is_none())
+                .then(|| tls(&url))
+                .transpose()?,
+            options,
         })
     }
 
@@ -88,6 +101,10 @@ impl Settings {
     }
 
     pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
+        if let Some(options) = &self.options {
+            // Waiting in the server's queue is one call.
+            return Self::with_limits(options.clone().with_timeout(Duration::MAX), patience);
+        }
         let options = self.anonymous_options(patience);
         match &self.user {
             Some((name, password)) => options.with_user(name, password),
@@ -97,14 +114,7 @@ impl Settings {
 
     /// For a host that the URL does not name: it is not told the password.
     pub(super) fn anonymous_options(&self, patience: Duration) -> ConnectOptions {
-        let options = ConnectOptions::new()
-            // A member that is cut off from the others says so at once, on
-            // streams too, rather than let us wait for it.
-            .with_require_leader(true)
-            .with_connect_timeout(patience)
-            .with_keep_alive(PING_INTERVAL, patience)
-            .with_keep_alive_while_idle(false)
-            .with_tcp_keepalive(Duration::from_secs(60));
+        let options = Self::with_limits(ConnectOptions::new(), patience);
         #[cfg(feature = "tls")]
         let options = match &self.tls {
             Some(tls) => options.with_tls(tls.clone()),
@@ -113,13 +123,25 @@ impl Settings {
         options
     }
 
+    fn with_limits(options: ConnectOptions, patience: Duration) -> ConnectOptions {
+        options
+            // A member that is cut off from the others says so at once, on
+            // streams too, rather than let us wait for it.
+            .with_require_leader(true)
+            .with_connect_timeout(patience)
+            .with_keep_alive(PING_INTERVAL, patience)
+            .with_keep_alive_while_idle(false)
+            .with_tcp_keepalive(Duration::from_secs(60))
+    }
+
     /// The members as messages name them.
     pub(super) fn place(&self) -> String {
         format!("etcd at {}", self.hosts.join(","))
     }
 
-    pub(super) fn has_user(&self) -> bool {
-        self.user.is_some()
+    /// Options do not show it.
+    pub(super) fn may_have_user(&self) -> bool {
+        self.user.is_some() || self.options.is_some()
     }
 }
 
@@ -152,7 +174,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Settings {
-        Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        Settings::from_url(url, None).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     #[test]
@@ -181,7 +203,7 @@ mod tests {
                 "there are `recipe`, and with etcds:// `ca`",
             ),
         ] {
-            let error = Settings::from_url(url).map(drop).expect_err(url);
+            let error = Settings::from_url(url, None).map(drop).expect_err(url);
             let message = error.to_string();
             assert!(message.contains(says), "{url}: {message}");
             assert!(!message.contains("hunter2"), "{url}: {message}");
@@ -192,7 +214,7 @@ mod tests {
     #[test]
     fn encryption_is_a_matter_of_the_scheme() {
         assert_eq!(read("etcds://a").endpoint("a:1"), "https://a:1");
-        let error = Settings::from_url("etcds://a?ca=/dev/null").map(drop);
+        let error = Settings::from_url("etcds://a?ca=/dev/null", None).map(drop);
         let error = error.expect_err("nobody to trust");
         assert!(error.to_string().contains("no certificate"), "{error}");
     }

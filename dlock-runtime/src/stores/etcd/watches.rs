@@ -322,7 +322,7 @@ impl Watches {
                     if message.canceled() && is_refused(watch, created, &mut on_server) {
                         // The token that the stream was opened with may have ended:
                         // it is the stream's for ever.
-                        if self.members.settings.has_user() {
+                        if self.members.settings.may_have_user() {
                             self.in_time(self.log_in(member)).await;
                         }
                         return;
@@ -489,7 +489,7 @@ mod tests {
 
     /// Watches of a process that has asked no server yet.
     fn watches() -> Arc<Watches> {
-        let settings = Settings::from_url("etcd://127.0.0.1").expect("a URL");
+        let settings = Settings::from_url("etcd://127.0.0.1", None).expect("a URL");
         Watches::new(Arc::new(Members::new(settings, crate::engine::context())))
     }
 

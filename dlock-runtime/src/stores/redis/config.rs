@@ -3,11 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redis::{Client, ConnectionAddr};
+
 use super::locate::Locator;
 use super::sentinel;
-use super::settings::{FORM, SOCKET, Settings};
+use super::settings::{self, FORM, SOCKET, Settings};
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 use super::topology::Topology;
-use crate::backend::{BackendError, Protocol, Servers};
+use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
+use crate::stores::address::Address;
+#[cfg(not(feature = "tls"))]
+use crate::stores::url::needs_feature;
 
 /// The settings in a store URL.
 #[derive(Clone)]
@@ -65,6 +72,67 @@ impl Config {
                  servers that know nothing of each other",
             )),
         }
+    }
+
+    /// Reads where a client's server is, and how to log in there.
+    pub(super) fn of_client(client: &Client) -> Result<Self, BackendError> {
+        let info = client.get_connection_info();
+        let cannot = |what: &str| {
+            let message = format!("cannot use this redis::Client: {what}");
+            BackendError::new(BackendErrorKind::Config, message)
+        };
+        let at = |host: &str, port| {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            Address::at(host, port).ok_or_else(|| cannot("its port is 0"))
+        };
+        let (address, encrypted) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (at(host, *port)?, false),
+            ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            } => (at(host, *port)?, true),
+            ConnectionAddr::TcpTls { .. } => {
+                return Err(cannot(
+                    "it has certificates of its own, or checks none, and shows nobody how; write \
+                     Redis::from_url(\"rediss://…\")?.tls(…) with the same certificates",
+                ));
+            }
+            ConnectionAddr::Unix(path) => {
+                let path = std::path::absolute(path).ok();
+                let path = path.as_ref().and_then(|path| path.to_str());
+                let socket = path.and_then(|path| Address::socket(path.strip_prefix('/')?));
+                let socket = socket.ok_or_else(|| {
+                    cannot("the path of its unix socket is missing, or cannot be shown")
+                });
+                (socket?, false)
+            }
+            _ => return Err(cannot("it connects in a way that dlock does not know")),
+        };
+        let theirs = info.redis_settings();
+        let login = settings::login(theirs.username(), theirs.password()).set_db(theirs.db());
+        #[cfg(not(feature = "tls"))]
+        if encrypted {
+            return Err(needs_feature("rediss", "tls"));
+        }
+        let settings = Settings {
+            #[cfg(feature = "tls")]
+            tls: encrypted.then(Tls::by_default).transpose()?,
+            ..Settings::of(login)
+        };
+        Ok(Self::new(settings, Locator::At(address)))
+    }
+
+    /// With encrypted connections, whatever the URL has said of that.
+    #[cfg(feature = "tls")]
+    pub(super) fn encrypt(&mut self, tls: &Tls) {
+        match &mut self.locator {
+            Locator::At(Address::Socket(_)) => return,
+            Locator::Sentinels(sentinels) => *sentinels = sentinels.encrypted(tls),
+            _ => {}
+        }
+        self.settings.tls = Some(tls.clone());
     }
 
     /// The servers, as far as their addresses are known.

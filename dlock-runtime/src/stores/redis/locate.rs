@@ -10,7 +10,7 @@ use super::names::Keyspace;
 use super::redisson::Layout;
 use super::sentinel::Sentinels;
 use super::settings::Settings;
-use super::topology::SlotMap;
+use super::topology::{Seeds, SlotMap};
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -24,7 +24,7 @@ pub(super) enum Locator {
     /// The master that these sentinels name. They are asked before each connection.
     Sentinels(Arc<Sentinels>),
     /// The nodes of a cluster. These are some of them, which know the others.
-    Cluster(Vec<Address>),
+    Cluster(Seeds),
     /// A node of a cluster.
     Node(Address),
     /// The node of a cluster that has this slot, in which all keys with a tag are.

@@ -18,8 +18,10 @@
 //! their values.
 
 mod batcher;
+#[cfg(feature = "quorum")]
 mod channels;
 mod check;
+#[cfg(feature = "redis-cluster")]
 mod cluster;
 mod commands;
 mod config;
@@ -36,29 +38,37 @@ mod locate;
 mod look;
 mod names;
 mod redisson;
+#[cfg(feature = "redis-redlock")]
 mod redlock;
 mod renew;
 mod scripts;
+#[cfg_attr(not(feature = "redis-sentinel"), path = "sentinel/absent.rs")]
 mod sentinel;
 mod servers;
 mod settings;
 mod socket;
 mod store;
+mod subscriptions;
 mod timer;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg_attr(not(feature = "redis-cluster"), path = "topology/absent.rs")]
 mod topology;
 mod values;
+#[cfg(feature = "quorum")]
 mod voter;
 
+#[cfg(feature = "redis-cluster")]
 pub use self::cluster::Cluster;
 use self::config::Config;
+#[cfg(feature = "redis-redlock")]
 pub use self::redlock::Redlock;
 use self::servers::RedisStore;
 use crate::backend::BackendError;
 use crate::engine::Engine;
 
-/// Locks on one Redis server, 6.2 or later, or on the master that sentinels name.
+/// Locks on one Redis server, 6.2 or later, or on the master that sentinels name (cargo
+/// feature `redis-sentinel`).
 ///
 /// A copy is another backend with the same settings, not yet connected.
 ///
@@ -98,6 +108,37 @@ impl Redis {
             engine: Engine::new(Config::read(url)?),
         })
     }
+
+    /// The server of a client of the `redis` crate (version 1): its host and port, or its
+    /// unix socket, its database, user and password.
+    ///
+    /// That is all that is taken from it. dlock opens connections of its own, one on
+    /// each runtime that uses locks, speaks RESP3 over them, and keeps its own limits of
+    /// time. A pool, a `ConnectionManager` or a connection that a service has is not used: a
+    /// command that waits there behind others, or that is sent again, could cost a lease.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// use dlock::backend::redis::Redis;
+    ///
+    /// let client = redis::Client::open("redis://:secret@127.0.0.1/2").expect("a URL");
+    /// let store = Redis::from_client(&client)?;
+    /// # Ok::<(), dlock::backend::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The client has certificates of its own (`Client::build_with_tls`), or checks
+    /// none: it shows them to nobody. With the feature `tls`, `tls` takes the same from
+    /// the service. Or the client is encrypted, and that feature is off.
+    pub fn from_client(client: &redis::Client) -> Result<Self, BackendError> {
+        Ok(Self {
+            engine: Engine::new(Config::of_client(client)?),
+        })
+    }
 }
+
+#[cfg(feature = "tls")]
+tls::own_tls!(Redis, |store, tls| store.engine.config.encrypt(&tls));
 
 driven!(Redis, RedisStore);

@@ -93,6 +93,13 @@ impl Redlock {
     }
 }
 
+#[cfg(feature = "tls")]
+super::tls::own_tls!(Redlock, |store, tls| {
+    for voter in &mut store.engine.config.voters {
+        voter.encrypt(&tls);
+    }
+});
+
 driven!(Redlock, Quorum<RedisStore>);
 
 #[cfg(test)]

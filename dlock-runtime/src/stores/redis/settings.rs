@@ -54,16 +54,26 @@ pub(super) static SOCKET: Form = Form {
 };
 
 impl Settings {
-    pub(super) fn read(url: &StoreUrl<'_>, database: &str) -> Result<Self, BackendError> {
-        let login = login(url.user.as_deref(), url.password.as_deref());
-        Ok(Self {
-            login: login.set_db(number(url, database)?),
+    /// Of servers that are logged in to like this, and speak in the clear.
+    pub(super) fn of(login: RedisConnectionInfo) -> Self {
+        Self {
+            login,
             #[cfg(feature = "tls")]
-            tls: url.encrypted.then(|| Tls::new(url)).transpose()?,
+            tls: None,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             label: None,
             replicas: 0,
+            recipe: None,
+        }
+    }
+
+    pub(super) fn read(url: &StoreUrl<'_>, database: &str) -> Result<Self, BackendError> {
+        let login = login(url.user.as_deref(), url.password.as_deref());
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            tls: url.encrypted.then(|| Tls::new(url)).transpose()?,
             recipe: redisson::read(url)?,
+            ..Self::of(login.set_db(number(url, database)?))
         })
     }
 

@@ -24,11 +24,12 @@ use super::redisson::{self, field::Field};
 use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
 use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
-use super::topology::{self, Subscriptions, Topology};
+use super::subscriptions::Subscriptions;
+use super::topology::{self, Topology};
 use super::values::{LockValue, Process, done_by, owner_of};
 use crate::backend::{
-    self, BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode, Owner, Renewed,
-    Request, SHOWN_WAITERS, TokenTier,
+    self, BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode, Owner, Protocol,
+    Renewed, Request, SHOWN_WAITERS, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -93,7 +94,7 @@ impl Store for RedisStore {
         let (process, events) = (Process::unique(), context.events.clone());
         let connector = Connector::new(settings.clone(), locator, context.time.clone());
         let route = if let Locator::Cluster(nodes) = &connector.locator {
-            let topology = Topology::new(settings, nodes.clone(), process, &context);
+            let topology = Topology::new(settings, nodes, process, &context);
             context.spawn(topology::keep_up_to_date(Arc::clone(&topology)));
             Route::BySlot(topology)
         } else {
@@ -219,9 +220,9 @@ impl Store for RedisStore {
         // Each master has other locks, so all of them are listed.
         let masters = self.topology()?.map.masters();
         (!masters.is_empty()).then(|| {
-            let masters = masters.iter().map(|node| (**node).clone());
-            let Connector { settings, .. } = &*self.connector;
-            Config::new(settings.clone(), Locator::Cluster(masters.collect())).servers()
+            let hosts = masters.iter().map(ToString::to_string);
+            let servers = backend::Servers::new(Protocol::Redis, hosts);
+            servers.encrypted(self.connector.settings.encrypted())
         })
     }
 

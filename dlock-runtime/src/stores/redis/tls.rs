@@ -8,10 +8,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{AlertDescription, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::url::StoreUrl;
@@ -20,35 +21,72 @@ use crate::stores::url::StoreUrl;
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
+impl From<Arc<ClientConfig>> for Tls {
+    fn from(config: Arc<ClientConfig>) -> Self {
+        Self(config)
+    }
+}
+
+/// Settings of encrypted connections that a service has made itself.
+macro_rules! own_tls {
+    ($backend:ident, |$store:ident, $tls:ident| $set:expr) => {
+        impl $backend {
+            /// Encrypts its connections with these settings of `rustls` 0.23, in place of
+            /// what the URL says of certificates: authorities, a client's certificate or a
+            /// verifier that the service has in memory. The server's name is that of its
+            /// host in the URL, and a server with a unix socket is not encrypted to.
+            ///
+            /// ```
+            /// # use dlock_runtime as dlock;
+            /// # use tokio_rustls::rustls;
+            /// use dlock::backend::redis::Redis;
+            /// use rustls::{ClientConfig, RootCertStore};
+            ///
+            /// # fn authorities() -> RootCertStore { RootCertStore::empty() }
+            /// # let ring = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+            /// # let builder = || ClientConfig::builder_with_provider(ring)
+            /// #     .with_safe_default_protocol_versions().expect("some of ring's");
+            /// // In a service: `ClientConfig::builder()`.
+            /// let config = builder()
+            ///     .with_root_certificates(authorities())
+            ///     .with_no_client_auth();
+            /// let store = Redis::from_url("rediss://:secret@10.0.0.1")?.tls(config);
+            /// # Ok::<(), dlock::backend::BackendError>(())
+            /// ```
+            #[must_use]
+            pub fn tls(
+                mut self,
+                config: impl Into<std::sync::Arc<tokio_rustls::rustls::ClientConfig>>,
+            ) -> Self {
+                let ($store, $tls) = (
+                    &mut self,
+                    $crate::stores::redis::tls::Tls::from(config.into()),
+                );
+                $set;
+                self
+            }
+        }
+    };
+}
+pub(super) use own_tls;
+
 impl Tls {
-    /// Trusts the authority that the URL names, or else the system's and Mozilla's, since a
-    /// container often has no authorities. A server that asks for a certificate is shown the one
+    /// Trusts the authority that the URL names, or else those that are known. A server that asks for a certificate is shown the one
     /// that the URL names.
     pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
-        let mut roots = RootCertStore::empty();
-        match url.authority()? {
+        let roots = match url.authority()? {
             Some(pem) => {
+                let mut roots = RootCertStore::empty();
                 for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
                     let certificate = certificate.map_err(|error| url.unusable("ca", error))?;
                     let added = roots.add(certificate);
                     added.map_err(|error| url.unusable("ca", error))?;
                 }
+                roots
             }
-            None => {
-                // One unreadable certificate of the system is no reason to ignore all of them.
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-            }
-        }
-        // An explicit provider leaves the process-wide default to the application.
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                let message = format!("TLS could not be set up: {error}");
-                BackendError::new(BackendErrorKind::Config, message).with_cause(error)
-            })?
-            .with_root_certificates(roots);
+            None => known_roots(),
+        };
+        let config = trusting(roots)?;
         let config = match url.identity()? {
             Some((certificate, key)) => {
                 let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
@@ -61,6 +99,12 @@ impl Tls {
             }
             None => config.with_no_client_auth(),
         };
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Trusts the system's authorities and Mozilla's, and shows no certificate.
+    pub(super) fn by_default() -> Result<Self, BackendError> {
+        let config = trusting(known_roots())?.with_no_client_auth();
         Ok(Self(Arc::new(config)))
     }
 
@@ -95,4 +139,28 @@ impl Tls {
             .connect(name, stream)
             .await
     }
+}
+
+/// The system's authorities and Mozilla's: a container often has none of its own.
+fn known_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // One unreadable certificate among the system's is no reason to trust none of the
+    // others.
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    roots
+}
+
+/// A provider of our own choice leaves the process-wide default to the application.
+fn trusting(
+    roots: RootCertStore,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, BackendError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| {
+        let message = format!("TLS could not be set up: {error}");
+        BackendError::new(BackendErrorKind::Config, message).with_cause(error)
+    })?;
+    Ok(builder.with_root_certificates(roots))
 }

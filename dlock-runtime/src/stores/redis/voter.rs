@@ -11,10 +11,12 @@ use std::time::Duration;
 use redis::{InfoDict, Value};
 
 use super::channels::Channels;
+#[cfg(feature = "redis-cluster")]
 use super::cluster::masters;
 use super::commands;
 use super::config::Config;
 use super::connection::Connection;
+#[cfg(feature = "redis-cluster")]
 use super::locate::Locator;
 use super::names::Keyspace;
 use super::servers::{Attempt, RedisStore, nonsense};
@@ -32,7 +34,10 @@ impl Voter for RedisStore {
         voters: Vec<Config>,
         request_timeout: Duration,
     ) -> Result<Vec<Config>, BackendError> {
+        #[cfg(not(feature = "redis-cluster"))]
+        let _ = request_timeout;
         match &voters[..] {
+            #[cfg(feature = "redis-cluster")]
             [cluster] if matches!(cluster.locator, Locator::Cluster(_)) => {
                 masters::elect(cluster, request_timeout).await
             }

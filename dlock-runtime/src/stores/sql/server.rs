@@ -98,7 +98,7 @@ impl<D: Server> Sql<D> {
         }
     }
 
-    /// The database of a pool, with the pool's settings and what it does with each new
+    /// The database of a pool of `sqlx` 0.8, with the pool's settings and what it does with each new
     /// connection (`after_connect`). The connections are others: those of the pool may be
     /// taken up by bodies that wait for a lock, while its holder needs one to give it back.
     #[must_use]

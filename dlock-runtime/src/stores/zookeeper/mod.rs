@@ -76,7 +76,45 @@ impl ZooKeeper {
     /// The URL is not understood, or a file that it names cannot be used. The
     /// message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url)?;
+        let settings = Settings::from_url(url, None)?;
+        Ok(Self {
+            engine: Engine::new(settings),
+        })
+    }
+
+    /// The servers at such a URL, logged in to and encrypted as this connector of
+    /// `zookeeper-client` 0.11 says (`with_sasl`, `with_auth`, `with_tls`): with
+    /// certificates that the service has in memory, say. The URL then has no user, `auth=`
+    /// or files, and `zookeeper+tls://` where the connector has TLS.
+    ///
+    /// dlock opens sessions of its own with it, one after the other, with timeouts of its
+    /// own: `session_timeout=` of the URL counts. The connector must not continue a session
+    /// (`with_session`), and not leave one behind (`with_detached`), whose locks would be
+    /// held until it expires.
+    ///
+    /// A `Client` that a service has cannot be used. Locks live as long as their
+    /// session, and how long a lease on it may be follows from how often the client gives
+    /// a sign of life, which it shows nobody; that comes from the runtime that made it, which
+    /// a body may block; and when the session has ended, another must be opened.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// use dlock::backend::zookeeper::ZooKeeper;
+    /// use zookeeper_client::Client;
+    ///
+    /// let connector = Client::connector().with_auth("digest", b"alice:secret");
+    /// let store = ZooKeeper::with_connector("zookeeper://10.0.0.1/locks?acl=creator", connector)?;
+    /// # Ok::<(), dlock::backend::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood, or says how to log in or whom to trust.
+    pub fn with_connector(
+        url: &str,
+        connector: zookeeper_client::Connector,
+    ) -> Result<Self, BackendError> {
+        let settings = Settings::from_url(url, Some(connector))?;
         Ok(Self {
             engine: Engine::new(settings),
         })

@@ -26,8 +26,8 @@ use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{
-    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, OneshotWatcher, SaslOptions,
-    SessionState, Stat,
+    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, OneshotWatcher, SessionState,
+    Stat,
 };
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
@@ -69,23 +69,7 @@ impl Session {
         deadline: Deadline,
     ) -> Result<Arc<Self>, BackendError> {
         let (place, silence) = (settings.place(), settings.silence(context.patience()));
-        let mut connector = Client::connector()
-            .with_session_timeout(settings.session_timeout)
-            .with_connection_timeout(silence)
-            // Who asks again is the keeper, with pauses that do not grow.
-            .with_fail_eagerly();
-        if let Some(login) = &settings.login {
-            let (user, password) = (login.user.clone(), login.password.clone());
-            connector = if login.by_sasl {
-                connector.with_sasl(SaslOptions::digest_md5(user, password))
-            } else {
-                connector.with_auth("digest", format!("{user}:{password}").as_bytes())
-            };
-        }
-        #[cfg(feature = "tls")]
-        if let Some(tls) = settings.tls() {
-            connector = connector.with_tls(tls);
-        }
+        let connector = settings.connector(silence);
         let sent_at = context.time.now();
         let cluster = settings.hosts.join(",");
         let connect = async {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use zookeeper_client::Acls;
 #[cfg(feature = "tls")]
 use zookeeper_client::TlsOptions;
+use zookeeper_client::{Acls, Client, Connector, SaslOptions};
 
 use super::names::Recipe;
 use crate::backend::BackendError;
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     /// Whom to trust, and who we are.
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
+    /// Both of this and the login, as a service has set it up itself.
+    connector: Option<Connector>,
 }
 
 #[derive(Clone)]
@@ -58,13 +60,19 @@ static FORM: Form = Form {
 };
 
 impl Settings {
-    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+    /// Whoever comes with a connector says by it, and not in the URL, how to log in and
+    /// whom to trust.
+    pub(super) fn from_url(url: &str, connector: Option<Connector>) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
+        if connector.is_some() {
+            url.says_only_where()?;
+        }
         let recipes = [("mutex", Recipe::Mutex), ("read-write", Recipe::ReadWrite)];
         let accesses = [("anyone", false), ("creator", true)];
         let login = login(&url)?;
         let creator_only = url.choice("acl", &accesses)?.unwrap_or_default();
-        if creator_only && login.is_none() && url.option("cert").is_none() {
+        let is_known = login.is_some() || url.option("cert").is_some() || connector.is_some();
+        if creator_only && !is_known {
             return Err(url.invalid(
                 "with `acl=creator` somebody must be the creator; name a user and password",
             ));
@@ -78,7 +86,10 @@ impl Settings {
             session_timeout: session_timeout(&url)?,
             encrypted: url.encrypted,
             #[cfg(feature = "tls")]
-            tls: url.encrypted.then(|| tls(&url)).transpose()?,
+            tls: (url.encrypted && connector.is_none())
+                .then(|| tls(&url))
+                .transpose()?,
+            connector,
         })
     }
 
@@ -95,16 +106,50 @@ impl Settings {
         }
     }
 
+    /// What opens sessions, where a server may be silent for so long.
+    pub(super) fn connector(&self, silence: Duration) -> Connector {
+        #[cfg(feature = "tls")]
+        self.choose_provider();
+        let connector = match &self.connector {
+            Some(connector) => connector.clone().with_readonly(false),
+            None => self.connector_of_url(),
+        };
+        connector
+            .with_session_timeout(self.session_timeout)
+            .with_connection_timeout(silence)
+            // Who asks again is the keeper, with pauses that do not grow.
+            .with_fail_eagerly()
+    }
+
+    fn connector_of_url(&self) -> Connector {
+        let connector = Client::connector();
+        #[cfg(feature = "tls")]
+        let connector = match &self.tls {
+            Some(tls) => connector.with_tls(tls.clone()),
+            None => connector,
+        };
+        match &self.login {
+            Some(Login {
+                by_sasl: true,
+                user,
+                password,
+            }) => connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone())),
+            Some(Login { user, password, .. }) => {
+                connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+            }
+            None => connector,
+        }
+    }
+
+    /// The client takes the process-wide provider, and panics where several are built in
+    /// and none was chosen.
     #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> Option<TlsOptions> {
+    fn choose_provider(&self) {
         use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-        // The client takes the process-wide provider, and panics where several are
-        // built in and none was chosen.
         if self.encrypted && CryptoProvider::get_default().is_none() {
             // Somebody else may have chosen meanwhile, which is as good.
             let _ = ring::default_provider().install_default();
         }
-        self.tls.clone()
     }
 
     /// How long a server may be silent before another is asked: a part of the
@@ -202,7 +247,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Settings {
-        Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        Settings::from_url(url, None).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     #[test]
@@ -243,7 +288,7 @@ mod tests {
             ("zookeeper://a?session_timeout=2000h", "too long"),
             ("zookeeper://a?session_timeout=999ms", "too short"),
         ] {
-            let Err(error) = Settings::from_url(url) else {
+            let Err(error) = Settings::from_url(url, None) else {
                 panic!("{url} was read");
             };
             let message = error.to_string();

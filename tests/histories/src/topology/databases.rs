@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock::backend::sqlx;
 use fastrand::Rng;
 
 use super::{Inflicted, ServerFault, Setting, Topology};

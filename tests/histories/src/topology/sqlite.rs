@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use dlock::backend::sqlx::{self, ConnectOptions as _};
 use fastrand::Rng;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tokio::time::sleep;
 
 use super::{Inflicted, ServerFault, Setting, Topology, set_clock};

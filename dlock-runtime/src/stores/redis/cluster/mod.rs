@@ -150,6 +150,17 @@ impl Cluster {
     }
 }
 
+#[cfg(feature = "tls")]
+super::tls::own_tls!(Cluster, |store, tls| match &mut store.0 {
+    Decides::Owner(engine) => engine.config.encrypt(&tls),
+    // The voters are found by way of these.
+    Decides::Masters(engine) => {
+        for cluster in &mut engine.config.voters {
+            cluster.encrypt(&tls);
+        }
+    }
+});
+
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         by_either!(self, engine => engine.describe("Cluster", f))

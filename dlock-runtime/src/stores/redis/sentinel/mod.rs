@@ -23,6 +23,8 @@ use super::errors::{Endpoint, Role};
 use super::names::Keyspace;
 use super::settings::{self, FILES, Settings};
 use super::socket::ask_once;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 use crate::backend::{BackendError, Finding, Level};
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -112,6 +114,20 @@ fn replicas(url: &StoreUrl<'_>) -> Result<usize, BackendError> {
 }
 
 impl Sentinels {
+    /// The same, over encrypted connections.
+    #[cfg(feature = "tls")]
+    pub(super) fn encrypted(&self, tls: &Tls) -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self {
+            master: self.master.clone(),
+            nodes: self.nodes.clone(),
+            settings: Settings {
+                tls: Some(tls.clone()),
+                ..self.settings.clone()
+            },
+            located: watch::Sender::default(),
+        })
+    }
+
     /// The name of the master.
     pub(super) fn master(&self) -> &str {
         &self.master

@@ -13,9 +13,10 @@ use super::super::listener::Listener;
 use super::super::locate::Locator;
 use super::super::names::{Heard, Keyspace};
 use super::super::settings::Settings;
+use super::super::subscriptions::Subscriptions;
 use super::super::values::Process;
+use super::Seeds;
 use super::map::{SlotMap, named_in};
-use super::subscriptions::Subscriptions;
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -35,7 +36,7 @@ pub(crate) struct Topology {
     pub(crate) map: Arc<SlotMap>,
     pub(crate) subscriptions: Arc<Subscriptions>,
     /// The nodes that the URL names.
-    pub(super) seeds: Vec<Address>,
+    pub(super) seeds: Seeds,
     pub(super) settings: Settings,
     space: Keyspace,
     pub(super) time: Time,
@@ -52,7 +53,7 @@ struct Node {
 impl Topology {
     pub(crate) fn new(
         settings: Settings,
-        seeds: Vec<Address>,
+        seeds: &Seeds,
         process: Process,
         context: &Context,
     ) -> Arc<Self> {
@@ -69,7 +70,7 @@ impl Topology {
             )),
             space,
             map,
-            seeds,
+            seeds: seeds.clone(),
             settings,
             time,
             events: context.events.clone(),
@@ -211,7 +212,7 @@ mod tests {
         let config = Config::read("redis://127.0.0.1:1").expect("a valid URL");
         let context = crate::engine::context();
         let process = Process::unique();
-        let topology = Topology::new(config.settings, Vec::new(), process, &context);
+        let topology = Topology::new(config.settings, &Vec::new(), process, &context);
         let update = || {
             topology.map.update(view(1));
             topology.forget_idle();

@@ -15,11 +15,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::batcher::Lost;
-use super::super::connection::{Connection, Listen};
-use super::super::names::{Heard, Keyspace};
-use super::super::values::Process;
-use super::map::SlotMap;
+use super::batcher::Lost;
+use super::connection::{Connection, Listen};
+use super::names::{Heard, Keyspace};
+use super::topology::SlotMap;
+use super::values::Process;
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -195,16 +195,16 @@ impl Subscriptions {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redis-cluster"))]
 mod tests {
     use std::pin::pin;
     use std::task::{Context as TaskContext, Waker};
 
     use tokio::io::AsyncReadExt;
 
-    use super::super::super::connection::tests::silent;
-    use super::super::super::errors::{Endpoint, Role};
-    use super::super::map::View;
+    use super::super::connection::tests::silent;
+    use super::super::errors::{Endpoint, Role};
+    use super::super::topology::View;
     use super::*;
     use crate::backend::Owner;
 
