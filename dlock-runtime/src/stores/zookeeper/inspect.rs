@@ -1,7 +1,7 @@
 //! What is known of locks.
 
 use futures_util::future::try_join_all;
-use zookeeper_client::Stat;
+use zookeeper_client::{Error, Stat};
 
 use super::ensemble::Ensemble;
 use super::floor;
@@ -58,11 +58,13 @@ impl Ensemble {
             let folders: Vec<_> = some.iter().map(|key| self.folder(key)).collect();
             let found = session.read(root, &folders, deadline).await?;
             let some = listing.keys.drain(rest..).zip(found).rev();
-            let is_taken = |(key, found): (String, Result<_, _>)| {
-                let (_, stat): (Vec<u8>, Stat) = found.ok()?;
-                (stat.num_children > 0).then_some(key)
+            let is_taken = |(_, found): &(String, Result<(Vec<u8>, Stat), Error>)| match found {
+                Ok((_, stat)) => stat.num_children > 0,
+                Err(Error::NoNode) => false,
+                // Who looks at it is told why it cannot be.
+                Err(_) => true,
             };
-            for key in some.filter_map(is_taken) {
+            for (key, _) in some.filter(is_taken) {
                 match listing.taken.len() < most {
                     true => listing.taken.push(key),
                     false => listing.others += 1,
