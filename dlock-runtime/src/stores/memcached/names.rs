@@ -31,6 +31,12 @@ pub(super) fn lock(key: &str) -> Vec<u8> {
     PREFIX.iter().copied().chain(blanks).collect()
 }
 
+/// The item name as text for people: a blank as the escape that a shell's `printf` reads, since
+/// its byte is no text.
+pub(super) fn shown(key: &str) -> String {
+    format!("dlock:{}", key.replace(' ', "\\xff"))
+}
+
 /// The key of the lock with this item name. `None` for another item.
 pub(super) fn key(name: &[u8]) -> Option<String> {
     let blanks = name.strip_prefix(PREFIX)?.iter().map(|byte| match byte {
@@ -77,6 +83,7 @@ mod tests {
             assert_eq!(key(&name).as_deref(), Some(text));
         }
         assert_eq!(key(SERVER.as_bytes()), None);
+        assert_eq!(shown("a key/鍵"), "dlock:a\\xffkey/鍵");
     }
 
     #[test]

@@ -284,7 +284,7 @@ impl Store for MemcachedStore {
     }
 
     fn stored_as(&self, key: &str) -> Vec<String> {
-        vec![String::from_utf8_lossy(&names::lock(key)).into_owned()]
+        vec![names::shown(key)]
     }
 
     async fn inspect(
