@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{Event, EventStream};
-use dlock::LockManager;
+use dlock::{LockError, LockManager};
 use futures_core::Stream;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -160,7 +160,14 @@ async fn next(keys: &mut EventStream) -> Option<io::Result<Event>> {
 fn hear(model: &mut Model, news: News) {
     match news {
         News::Looked(Ok(look)) => model.looked(look),
-        News::Looked(Err(error)) => model.failed(Instant::now(), error.to_string()),
+        News::Looked(Err(error)) => {
+            // There is one line for it, which says that already: room for why.
+            let why = match error {
+                LockError::Unavailable { reason, .. } => reason,
+                error => error.to_string(),
+            };
+            model.failed(Instant::now(), why);
+        }
         News::Chosen(key, lock) => model.chosen = Some((key, lock)),
         News::Broken(lease, broken) => {
             let broken = broken.map_err(|error| error.to_string());
