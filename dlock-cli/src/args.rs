@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::duration;
@@ -22,8 +22,8 @@ use crate::top::metrics::fetch::Endpoint;
   dlock run -n nightly -- ./report.sh     … or not at all, if it runs already
   dlock ls                                what is held
 
-The store is that of DLOCK_URL, such as redis://127.0.0.1:6379; DLOCK_NAMESPACE, DLOCK_TTL,
-DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT count as for services."
+The store is that of DLOCK_URL, such as redis://127.0.0.1:6379; DLOCK_NAMESPACE, DLOCK_LABEL,
+DLOCK_TTL, DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT count as for services."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -76,8 +76,9 @@ pub(crate) enum Command {
 The command has DLOCK_KEY and DLOCK_TOKEN in its environment, of several keys one a line.
 
 Exit codes: the command's own, 128 + signal if one ended it; 75 busy, timed out, or taken out of
-the queue; 74 the lock was lost, or about to be; 69 the store is down; 77 not allowed there; 78 configuration; 64 usage;
-126 the command cannot be run; 127 it is not found.")]
+the queue; 74 the lock was lost, or about to be; 69 the store is down; 77 not allowed there; 78
+configuration; 64 usage; 126 the command cannot be run; 127 it is not found; 70, 71 dlock or the
+system failed otherwise.")]
 pub(crate) struct Run {
     /// What to lock
     #[arg(required = true, value_name = "KEY")]
@@ -314,6 +315,8 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
         return Exit::USAGE;
     }
     let text = error.render().to_string();
+    let usage = text.split("\n\n").find(|part| part.starts_with("Usage:"));
+    let usage = usage.unwrap_or_default().to_owned();
     // In one line: what is wrong, and what may have been meant.
     let said = text
         .split("\n\n")
@@ -322,8 +325,25 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
     let arguments = std::env::args_os().map(|one| one.to_string_lossy().into_owned());
     let text = without_urls(words.join(" "), arguments);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    say::line(format_args!("{text}; see `dlock --help`"));
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => &missing[..],
+        _ => &[],
+    };
+    let hint = match missing.iter().any(|one| one.starts_with("<COMMAND>")) {
+        true => ", behind `--`",
+        false => "",
+    };
+    let of = subcommand(&usage);
+    say::line(format_args!("{text}{hint}; see `dlock {of}--help`"));
     Exit::USAGE
+}
+
+/// Whose usage it is, with a blank behind it; nothing if it is that of the tool.
+fn subcommand(usage: &str) -> String {
+    let commands = Args::command();
+    let named = usage.split_whitespace().nth(2);
+    let known = named.filter(|name| commands.find_subcommand(name).is_some());
+    known.map(|name| format!("{name} ")).unwrap_or_default()
 }
 
 /// A URL that stands where clap did not look for one may hold a password. Clap repeats an

@@ -55,10 +55,9 @@ fn chosen(args: &Break, common: &Common) -> Result<Option<String>, Exit> {
         return Err(Exit::USAGE);
     }
     let lock = look(key, common)?;
-    let holders = lock.map(|lock| lock.holders).unwrap_or_default();
-    match &holders[..] {
+    match lock.as_ref().map_or(&[][..], |lock| &lock.holders) {
         [] => {
-            say::line(format_args!("lock `{key}`: nobody holds it"));
+            nobody(key, lock.as_ref());
             Ok(None)
         }
         [holder] if args.yes || agrees(key, holder) => Ok(Some(holder.owner.clone())),
@@ -68,8 +67,8 @@ fn chosen(args: &Break, common: &Common) -> Result<Option<String>, Exit> {
         }
         several => {
             say::line(format_args!(
-                "lock `{key}`: {} hold it together; say whose lease to end with --token or \
-                 --holder, as `dlock show` prints them",
+                "lock `{key}`: {} hold it together; say whose lease to end with --holder, as \
+                 `dlock show` prints them",
                 several.len()
             ));
             Err(Exit::USAGE)
@@ -119,16 +118,25 @@ fn told(key: &str, holder: &HolderInfo) -> Exit {
 
 /// Whether that is because somebody else holds it, tells the exit code.
 fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
-    let is_held = look(key, common)?.is_some_and(|lock| !lock.holders.is_empty());
-    if is_held {
+    let lock = look(key, common)?;
+    if lock.as_ref().is_some_and(|lock| !lock.holders.is_empty()) {
         say::line(format_args!(
             "lock `{key}`: nobody with {whom} holds it, and nothing was broken; see who does \
              with `dlock show`"
         ));
         return Ok(Exit(Exit::BUSY));
     }
-    say::line(format_args!("lock `{key}`: nobody holds it"));
+    nobody(key, lock.as_ref());
     Ok(Exit::OK)
+}
+
+/// What is remembered as done looks like a lock that is held.
+fn nobody(key: &str, lock: Option<&LockInfo>) {
+    let hint = match lock.is_some_and(|lock| lock.done.is_some()) {
+        true => "; it is remembered as done, which `dlock forget` drops",
+        false => "",
+    };
+    say::line(format_args!("lock `{key}`: nobody holds it{hint}"));
 }
 
 pub(crate) fn who(process: Option<&ProcessInfo>, owner: &str) -> String {

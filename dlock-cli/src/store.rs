@@ -16,6 +16,14 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 pub(crate) fn config(common: &Common) -> Result<Config, Exit> {
     let config = match &common.url {
         Some(url) => Config::from_env_at(url),
+        // What the library says then proposes `memory:`.
+        None if std::env::var_os("DLOCK_URL").is_none_or(|url| url.is_empty()) => {
+            say::line(
+                "no store is named; set DLOCK_URL, for example to redis://127.0.0.1:6379, or give \
+                 --url",
+            );
+            return Err(Exit::CONFIG);
+        }
         None => Config::from_env(),
     };
     let config = config.map_err(|error| Exit::of(&error))?;

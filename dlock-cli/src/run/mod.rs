@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
 /// What runs under the lock is what people know, and not the tool. `DLOCK_LABEL` says
 /// otherwise.
 fn labelled(args: &Run, config: Config) -> Config {
-    if std::env::var_os("DLOCK_LABEL").is_some() {
+    if std::env::var_os("DLOCK_LABEL").is_some_and(|label| !label.is_empty()) {
         return config;
     }
     let program = args.command.first();
@@ -91,10 +91,19 @@ fn kill_after(
     if args.kill_after.is_none() && most >= LEAST_KILL_AFTER {
         return Ok(most);
     }
+    let what = match args.kill_after {
+        Some(wanted) => format!("--kill-after {wanted:?} is too long"),
+        None => "the ttl is too short to tell the command before a loss".to_owned(),
+    };
+    // Of nothing, there is no less.
+    let lower = match most.is_zero() {
+        true => "",
+        false => "--kill-after or ",
+    };
     say::line(format_args!(
-        "--kill-after {wanted:?} is too long: with a ttl of {granted:?}{capped} and a request \
-         timeout of {request_timeout:?} it may be {most:?} at most (two thirds of the ttl less a \
-         request timeout); raise --ttl, or lower --kill-after or DLOCK_REQUEST_TIMEOUT"
+        "{what}: with a ttl of {granted:?}{capped} and a request timeout of {request_timeout:?}, \
+         --kill-after may be {most:?} at most (two thirds of the ttl less a request timeout); \
+         raise --ttl, or lower {lower}DLOCK_REQUEST_TIMEOUT"
     ));
     Err(Exit::CONFIG)
 }

@@ -182,6 +182,14 @@ async fn what_was_done_is_not_done_again_unless_it_failed() {
         "{}",
         stderr(&again)
     );
+    // In a list it looks like one that is held.
+    let broken = ran(dlock(&url, &["break", "k", "--yes"])).await;
+    assert_eq!(code(&broken), 0);
+    assert!(
+        stderr(&broken).contains("dlock forget"),
+        "{}",
+        stderr(&broken)
+    );
     for told in ["forgotten", "nothing"] {
         let forget = ran(dlock(&url, &["forget", "k"])).await;
         assert_eq!(code(&forget), 0);
@@ -351,8 +359,11 @@ async fn mistakes_have_their_codes() {
     let url = server.url();
     for (arguments, expected, says) in [
         (&["run", "k"][..], 64, "COMMAND"),
+        (&["run", "k", "true"], 64, "behind `--`"),
         (&["run", "--", "true"], 64, "KEY"),
         (&["run", "--bogus", "k", "--", "true"], 64, "--bogus"),
+        (&["ls", "--bogus"], 64, "see `dlock ls --help`"),
+        (&["--bogus"], 64, "see `dlock --help`"),
         (&["run", "-w", "soon", "k", "--", "true"], 64, "soon"),
         (&["run", "--permits", "0", "k", "--", "true"], 64, "0"),
         (&["run", "-n", "-w", "1s", "k", "--", "true"], 64, "--try"),
@@ -378,7 +389,12 @@ async fn mistakes_have_their_codes() {
         (
             &["run", "--ttl", "8s", "k", "--", "true"],
             78,
-            "--kill-after",
+            "the ttl is too short",
+        ),
+        (
+            &["run", "--ttl", "3s", "k", "--", "true"],
+            78,
+            "raise --ttl, or lower DLOCK_REQUEST_TIMEOUT",
         ),
         (&["run", "-k", "16s", "k", "--", "true"], 78, "--kill-after"),
         (&["run", "--once", "1h", "a", "b", "--", "true"], 78, "once"),
@@ -406,11 +422,20 @@ async fn mistakes_have_their_codes() {
         assert_eq!(told.lines().count(), lines, "{arguments:?}: {told}");
         assert_ne!(stdout(&run).is_empty(), expected == 0, "{arguments:?}");
     }
+    let empty = dlock("", &["ls"]);
     let mut unset = dlock("", &["ls"]);
     unset.env_remove("DLOCK_URL");
-    let unset = ran(unset).await;
-    assert_eq!(code(&unset), 78);
-    assert!(stderr(&unset).contains("DLOCK_URL"), "{}", stderr(&unset));
+    for without in [empty, unset] {
+        let output = ran(without).await;
+        let told = stderr(&output);
+        assert_eq!(code(&output), 78, "{told}");
+        assert!(
+            told.contains("DLOCK_URL") && told.contains("--url"),
+            "{told}"
+        );
+        // Which would be refused.
+        assert!(!told.contains("memory:"), "{told}");
+    }
 }
 
 /// By default no longer than the lease allows.
@@ -435,7 +460,7 @@ async fn a_holder_is_called_as_its_command() {
     let server = redis().await;
     let url = server.url();
     let command = ["run", "k", "--", "/bin/sh", "-c", "echo pid $$; sleep 1000"];
-    for (label, shown) in [(None, "sh"), (Some("reports"), "reports")] {
+    for (label, shown) in [(None, "sh"), (Some(""), "sh"), (Some("reports"), "reports")] {
         let mut tool = dlock(&url, &command);
         if let Some(label) = label {
             tool.env("DLOCK_LABEL", label);
