@@ -1,7 +1,6 @@
 //! Exit codes: those of `sysexits.h` where it has one, and those of shells.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use dlock::LockError;
 
@@ -46,8 +45,7 @@ impl Exit {
                 "lock `{key}` is held by somebody else; wait for it with -w, or see who with `dlock show`"
             )),
             LockError::Timeout { key, waited, .. } => say::line(format_args!(
-                "lock `{key}` was not had within {:?}; see who has it with `dlock show`",
-                Duration::from_millis(waited.as_millis().try_into().unwrap_or(u64::MAX))
+                "lock `{key}` was not had within {waited:.1?}; see who has it with `dlock show`"
             )),
             LockError::TakenOut { key, .. } => say::line(format_args!(
                 "lock `{key}`: taken out of the queue by an operator (`dlock break --waiter`); ask again if it is still needed"
