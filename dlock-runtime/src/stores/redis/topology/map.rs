@@ -66,7 +66,7 @@ impl View {
 }
 
 impl SlotMap {
-    pub(super) fn new(endpoint: Endpoint) -> Self {
+    pub(in crate::stores::redis) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             view: watch::Sender::default(),
@@ -166,7 +166,7 @@ impl SlotMap {
 
     /// Replaces the map by what the nodes report, except for slots that were redirected since
     /// they were asked: for these the report may be older.
-    pub(super) fn update(&self, mut said: View) {
+    pub(in crate::stores::redis) fn update(&self, mut said: View) {
         let changed = self.view.send_if_modified(|view| {
             for slot in std::mem::take(&mut view.moved) {
                 said.owners[usize::from(slot)] = view.owner(slot).cloned();
