@@ -154,7 +154,8 @@ pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
     is_config(&error, &[D::DENIED, "GRANT SELECT"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"));
     server.run(&database, &D::grant(&user, &database)).await;
-    had(&connect(&url).await.expect("its rights"), "key").await;
+    let with_all = connect(&format!("{url}?token_floor=1000")).await;
+    had(&with_all.expect("its rights"), "key").await;
 }
 
 pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Database>() {

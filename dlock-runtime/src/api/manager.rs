@@ -49,7 +49,8 @@ impl LockManager {
     /// [`LockError::Config`] names the setting that is wrong; [`LockError::Unavailable`] if the
     /// store did not answer within the request timeout, or at once if its servers refuse
     /// connections; [`LockError::Unsupported`] outside a tokio runtime or in one without timers, or
-    /// if `config` requires strict tokens and the store's are not.
+    /// if `config` requires strict tokens and the store's are not, or names a floor for tokens that
+    /// the store cannot lift.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         check_runtime(|| "connecting".to_owned())?;
         let (backend, settings) = config.into_parts()?;
