@@ -30,11 +30,11 @@ pub(crate) struct SlotMap {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     /// By slot. Empty until the nodes were asked.
-    pub(super) owners: Vec<Option<Arc<Address>>>,
-    pub(super) replicas: Vec<Arc<Address>>,
+    pub(in crate::stores::redis) owners: Vec<Option<Arc<Address>>>,
+    pub(in crate::stores::redis) replicas: Vec<Arc<Address>>,
     /// The slots whose owner was reported by a redirection since the nodes were last asked for
     /// the complete map.
-    pub(super) moved: HashSet<u16>,
+    pub(in crate::stores::redis) moved: HashSet<u16>,
 }
 
 impl View {
