@@ -26,7 +26,7 @@ impl Address {
     }
 
     /// Another one that the server here has named: without a host, it is on its own.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "redis-cluster")]
     pub(super) fn beside(&self, host: &str, port: u16) -> Option<Self> {
         match (host, self) {
             ("", Self::Host { host, .. }) => Self::at(host, port),

@@ -48,6 +48,11 @@ impl Connector {
         })
     }
 
+    /// A server that is connected to later gives none that is not above this.
+    pub(super) fn given(&self, token: u64) {
+        self.highest_token.fetch_max(token, Ordering::Relaxed);
+    }
+
     /// Connects, logs in, raises the token counter, and finds out whether the server keeps it.
     /// All of this must be done by the deadline.
     pub(super) async fn open(

@@ -16,7 +16,6 @@ use super::names::{SLOTS, tag_of};
 use super::servers::{Attempt, RedisStore, Route, nonsense};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
-use crate::quorum::voter::Voter;
 use crate::store::Failure;
 use crate::stores::redis::topology::Topology;
 
@@ -52,7 +51,7 @@ impl RedisStore {
             )));
         }
         // If a server loses its counter, each new connection raises it again.
-        self.given(floor);
+        self.connector.given(floor);
         match &self.route {
             Route::One(..) => self.raise_counter("", floor, deadline).await,
             Route::BySlot(topology) => self.raise_slots(topology, floor, deadline).await,

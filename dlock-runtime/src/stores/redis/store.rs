@@ -319,8 +319,7 @@ impl Store for RedisStore {
             }
             _ => return Err(nonsense(&server)),
         };
-        let highest = &self.connector.highest_token;
-        highest.fetch_max(last, Ordering::Relaxed);
+        self.connector.given(last);
         if self.confirming.is_some() {
             // If the caller leaves meanwhile, the lock has to be given back.
             attempt.in_flight = Some(server);

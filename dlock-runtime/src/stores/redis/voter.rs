@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{InfoDict, Value};
@@ -87,8 +86,7 @@ impl Voter for RedisStore {
     }
 
     fn given(&self, last: u64) {
-        let highest = &self.connector.highest_token;
-        highest.fetch_max(last, Ordering::Relaxed);
+        self.connector.given(last);
     }
 
     async fn values(

@@ -9,7 +9,7 @@ use super::errors::Endpoint;
 use super::settings::Settings;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Finding};
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
@@ -52,6 +52,10 @@ impl Sentinels {
         _: &Time,
         _: Deadline,
     ) -> Result<Address, BackendError> {
+        match *self {}
+    }
+
+    pub(super) async fn look(&self, _: &Time, _: Deadline) -> Vec<Finding> {
         match *self {}
     }
 

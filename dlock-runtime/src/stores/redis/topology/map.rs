@@ -30,11 +30,11 @@ pub(crate) struct SlotMap {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     /// By slot. Empty until the nodes were asked.
-    pub(in crate::stores::redis) owners: Vec<Option<Arc<Address>>>,
-    pub(in crate::stores::redis) replicas: Vec<Arc<Address>>,
+    pub(crate) owners: Vec<Option<Arc<Address>>>,
+    pub(crate) replicas: Vec<Arc<Address>>,
     /// The slots whose owner was reported by a redirection since the nodes were last asked for
     /// the complete map.
-    pub(in crate::stores::redis) moved: HashSet<u16>,
+    pub(crate) moved: HashSet<u16>,
 }
 
 impl View {
@@ -66,7 +66,7 @@ impl View {
 }
 
 impl SlotMap {
-    pub(in crate::stores::redis) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             view: watch::Sender::default(),
@@ -166,7 +166,7 @@ impl SlotMap {
 
     /// Replaces the map by what the nodes report, except for slots that were redirected since
     /// they were asked: for these the report may be older.
-    pub(in crate::stores::redis) fn update(&self, mut said: View) {
+    pub(crate) fn update(&self, mut said: View) {
         let changed = self.view.send_if_modified(|view| {
             for slot in std::mem::take(&mut view.moved) {
                 said.owners[usize::from(slot)] = view.owner(slot).cloned();
