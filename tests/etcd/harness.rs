@@ -20,5 +20,6 @@ pub(crate) async fn lease_of(server: &EtcdServer, key: &str) -> String {
         .lines()
         .find_map(|line| line.strip_prefix("\"Lease\" : "))
         .expect("a key with a lease");
-    format!("{:x}", lease.parse::<i64>().expect("a number"))
+    // As `etcdctl lease list` writes it.
+    format!("{:016x}", lease.parse::<i64>().expect("a number"))
 }

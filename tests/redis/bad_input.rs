@@ -26,7 +26,7 @@ async fn a_wrong_url_is_told_what_to_write() {
                            write redis+cluster:// for the nodes of a cluster, redis+sentinel:// \
                            for sentinels, or redis+redlock:// for servers that know nothing of \
                            each other";
-    const MEMORY: &str = "`memory:` takes nothing behind the colon";
+    const MEMORY: &str = "`memory:` takes nothing behind the colon but `?token_floor=N`";
     const KNOWN: &str = "dlock knows memory:, etcd://, etcds://, redis://, rediss://, \
                          redis+unix://, redis+sentinel://, rediss+sentinel://, redis+redlock://, \
                          rediss+redlock://, redis+cluster://, rediss+cluster://, memcached://, \

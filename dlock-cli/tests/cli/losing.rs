@@ -9,7 +9,9 @@ use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, until};
-use crate::{code, dlock, lives, nobody_watches, printed, ran, redis, stderr, stdout, watchers};
+use crate::{
+    code, copied, dlock, lives, nobody_watches, printed, ran, redis, stderr, stdout, watchers,
+};
 
 /// A command that ends for nobody, and neither does its child.
 const STUBBORN: &str = "trap '' TERM INT HUP; echo pid $$
@@ -314,7 +316,7 @@ async fn what_may_not_be_signalled_runs_on_and_is_told() {
     let dir = TempDir::default();
     let put = |file: &str, name: &str, mode: u32| {
         let path = dir.path().join(name);
-        std::fs::copy(file, &path).expect("a file");
+        copied(file, &path);
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("rights");
         path
     };

@@ -19,6 +19,7 @@ mod top;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use support::process::command;
@@ -65,6 +66,13 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Copies a program. By another process: what this one has open to write, children that other
+/// tests start just then have too, and the kernel runs no program that somebody may write to.
+fn copied(program: &str, to: &Path) {
+    let copied = command("cp").arg(program).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{program}");
 }
 
 async fn redis() -> RedisServer {

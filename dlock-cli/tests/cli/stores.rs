@@ -19,7 +19,7 @@ use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
-use crate::{code, dlock, nobody_watches, printed, ran, redis, stderr, stdout};
+use crate::{code, copied, dlock, nobody_watches, printed, ran, redis, stderr, stdout};
 
 /// What a store can do, where not all can.
 #[derive(Clone, Copy)]
@@ -407,7 +407,7 @@ async fn who_may_not_exits_alike() {
     let made = ran(dlock(&url, &["run", "k", "--", "true"])).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
     let copy = dir.path().join("dlock");
-    std::fs::copy(env!("CARGO_BIN_EXE_dlock"), &copy).expect("a file");
+    copied(env!("CARGO_BIN_EXE_dlock"), &copy);
     let mut tool = command("setpriv");
     tool.args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(copy)

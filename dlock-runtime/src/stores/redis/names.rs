@@ -24,7 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::redisson::{Layout, Recipe};
+use super::redisson::Layout;
 use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
@@ -150,12 +150,9 @@ impl Keyspace {
     /// The names of the keys that an operator finds for one lock.
     pub(super) fn stored_as(&self, key: &str) -> Vec<String> {
         let mut parts = self.parts(key);
-        match self.redisson() {
-            Some(layout) if layout.recipe == Recipe::Fenced => {}
-            // Its token, which no other class has.
-            Some(_) => drop(parts.remove(1)),
-            // The counter is that of many locks.
-            None => drop(parts.pop()),
+        if self.redisson().is_none() {
+            // The counter serves many locks.
+            parts.pop();
         }
         parts.iter().map(|(name, _)| name.to_string()).collect()
     }
@@ -368,6 +365,7 @@ impl ToRedisArgs for Name<'_> {
 mod tests {
     use std::time::Duration;
 
+    use super::super::redisson::Recipe;
     use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;

@@ -165,8 +165,6 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::names::Keyspace;
-    use super::super::WATCH_DOG;
     use super::*;
 
     const LAYOUT: Layout = Layout {
@@ -236,17 +234,6 @@ mod tests {
         ] {
             assert_eq!(LAYOUT.slot(key), slot_of(tag.as_bytes()), "{key}");
         }
-    }
-
-    #[test]
-    fn what_a_class_does_not_have_is_not_shown() {
-        let shown = |recipe| Keyspace::Redisson(Layout { recipe, ..LAYOUT }).stored_as("a");
-        for recipe in [Recipe::Lock, Recipe::ReadWrite] {
-            assert_eq!(shown(recipe), ["a"]);
-        }
-        assert_eq!(shown(Recipe::Fenced), ["a", "redisson_lock_token:{a}"]);
-        let places = ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"];
-        assert_eq!(shown(Recipe::Fair(WATCH_DOG)), places);
     }
 
     /// Whatever braces the key has; and with Redisson's names wherever Redisson can use the lock.
