@@ -80,8 +80,8 @@ impl LockManager {
     }
 
     /// Forgets that the work of a key has been done, which [`once`](crate::LockRequest::once)
-    /// remembers, so that it is done again. Returns whether there was something to forget. After an
-    /// outage, `false` may be the answer to a repeated command.
+    /// remembers, so that it is done again. Returns whether there was something to forget. If an
+    /// answer was lost and the command was repeated, that is `true`: the first may have done it.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
