@@ -110,7 +110,7 @@ test_programs() {
     sed 's/.*"name":"//; s/"$//' | sort -u
 }
 
-# Runs all tests, in three lanes of about the same length: those of Redis, those of the
+# Runs all tests, in three lanes of about the same length: most of those of Redis, those of the
 # other servers, and the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
@@ -118,7 +118,7 @@ all_tests() {
   while read -r program; do
     case $program in
     redisson_cluster) [ -z "$all" ] || redis+=(--test "$program") ;;
-    redis* | redlock | sentinel | cluster | growth) redis+=(--test "$program") ;;
+    redis* | sentinel | cluster) redis+=(--test "$program") ;;
     etcd | zookeeper | postgres | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
     esac
