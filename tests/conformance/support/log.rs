@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use super::wait::eventually;
 
@@ -39,8 +39,16 @@ impl Log {
 
     /// The warnings and errors of this thread alone, until the guard is dropped.
     pub fn of_this_thread() -> (Self, DefaultGuard) {
-        let (text, level) = (Arc::default(), LevelFilter::WARN);
-        let log = Self { text, level };
+        let log = || Self {
+            text: Arc::default(),
+            level: LevelFilter::WARN,
+        };
+        // While there is one subscriber in the process, tracing asks that of the thread which
+        // comes to an event first, for all threads and for good (`Rebuilder::JustOne` in
+        // tracing-core's `callsite.rs`). If that thread has none, nobody hears of the event.
+        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+        ANOTHER.get_or_init(|| Dispatch::new(log()));
+        let log = log();
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
     }
