@@ -46,6 +46,7 @@ impl fmt::Debug for MemoryUrl {
 }
 
 /// What a URL leads to, not yet connected: each manager has a copy.
+#[cfg_attr(not(any(feature = "servers", feature = "sqlx")), expect(dead_code))]
 struct StoreOfUrl<S> {
     store: S,
     copy: fn(&S, Duration) -> Arc<dyn Backend>,
