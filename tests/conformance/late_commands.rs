@@ -212,6 +212,7 @@ pub(crate) async fn a_permit_whose_answer_was_lost_is_one_of_two(store: &mut dyn
     let may_be = async |count: usize| {
         let limit = 2 * store.request_timeout();
         let Some(witness) = &witness else {
+            // Nobody sees this store past its proxies.
             return sleep(limit).await;
         };
         let inside = async || shown(witness, "key").await.holders.len();

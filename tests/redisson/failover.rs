@@ -20,20 +20,10 @@ struct Sentinels<R, const REPLICAS: u32 = 0>(Deployment, PhantomData<R>);
 
 #[async_trait(?Send)]
 impl<R: Recipe, const REPLICAS: u32> Store for Sentinels<R, REPLICAS> {
+    crate::recipes::abilities!();
+
     async fn start() -> Self {
         Self(Deployment::watchful().await, PhantomData)
-    }
-
-    fn shows_processes(&self) -> bool {
-        false
-    }
-
-    fn has_tokens(&self) -> bool {
-        R::TOKENS
-    }
-
-    fn lifts_tokens(&self) -> bool {
-        false
     }
 
     fn url(&self) -> String {
@@ -93,24 +83,14 @@ impl<R> Masters<R> {
 
 #[async_trait(?Send)]
 impl<R: Recipe> Store for Masters<R> {
+    crate::recipes::abilities!();
+
     async fn start() -> Self {
         Self {
             cluster: Cluster::start(SHORT).await,
             lost: None,
             recipe: PhantomData,
         }
-    }
-
-    fn shows_processes(&self) -> bool {
-        false
-    }
-
-    fn has_tokens(&self) -> bool {
-        R::TOKENS
-    }
-
-    fn lifts_tokens(&self) -> bool {
-        false
     }
 
     fn url(&self) -> String {

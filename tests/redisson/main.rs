@@ -16,7 +16,7 @@ mod reshard;
 use std::marker::PhantomData;
 
 use dlock::Config;
-use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use recipes::{Recipe, records, url};
 use support::proxy::Proxy;
@@ -31,6 +31,8 @@ struct RedissonStore<R> {
 
 #[async_trait(?Send)]
 impl<R: Recipe> Store for RedissonStore<R> {
+    recipes::abilities!();
+
     async fn start() -> Self {
         let server = RedisServer::start().await;
         Self {
@@ -40,40 +42,8 @@ impl<R: Recipe> Store for RedissonStore<R> {
         }
     }
 
-    fn shows_processes(&self) -> bool {
-        false
-    }
-
-    fn has_tokens(&self) -> bool {
-        R::TOKENS
-    }
-
     fn url(&self) -> String {
         url(&self.server.url_through(self.proxy.port()), R::NAME)
-    }
-
-    fn shows_since(&self) -> Since {
-        Since::OfNobody
-    }
-
-    fn lifts_tokens(&self) -> bool {
-        false
-    }
-
-    fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
-    }
-
-    fn lets_waiters_out(&self) -> bool {
-        false
-    }
-
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
     }
 
     fn proxies(&self) -> &[Proxy] {

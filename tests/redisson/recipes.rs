@@ -40,3 +40,42 @@ pub(crate) fn records(keys: &[String]) -> usize {
     let is_token = |key: &&String| key.starts_with("redisson_lock_token:");
     keys.len() - keys.iter().filter(is_token).count()
 }
+
+/// What a store of the suite can do where Redisson's keys are, by the recipe `R`, wherever the
+/// servers are.
+macro_rules! abilities {
+    () => {
+        fn shows_processes(&self) -> bool {
+            false
+        }
+
+        fn has_tokens(&self) -> bool {
+            R::TOKENS
+        }
+
+        fn shows_since(&self) -> dlock_conformance::Since {
+            dlock_conformance::Since::OfNobody
+        }
+
+        fn lifts_tokens(&self) -> bool {
+            false
+        }
+
+        fn shows_tokens(&self) -> dlock_conformance::ShownTokens {
+            dlock_conformance::ShownTokens::OfNone
+        }
+
+        fn lets_waiters_out(&self) -> bool {
+            false
+        }
+
+        fn has_permits(&self) -> bool {
+            false
+        }
+
+        fn remembers(&self) -> bool {
+            false
+        }
+    };
+}
+pub(crate) use abilities;

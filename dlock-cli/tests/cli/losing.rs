@@ -222,6 +222,8 @@ async fn what_succeeded_in_an_outage_is_remembered_behind_it() {
         tool.errors().contains("not remembered yet").then_some(())
     })
     .await;
+    // How long the outage lasts: longer than a request timeout and two seconds, behind which the
+    // tool once left. There is nothing to see meanwhile but that it is there.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     proxy.stall(false);
     let ended = tool.end().await;

@@ -11,7 +11,7 @@ mod recipes;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance};
+use dlock_conformance::{Store, async_trait, conformance};
 
 use recipes::Recipe;
 use support::cluster::{Cluster, Lent};
@@ -28,44 +28,14 @@ impl<R> InCluster<R> {
 
 #[async_trait(?Send)]
 impl<R: Recipe> Store for InCluster<R> {
+    recipes::abilities!();
+
     async fn start() -> Self {
         Self(Lent::empty().await, PhantomData)
     }
 
-    fn shows_processes(&self) -> bool {
-        false
-    }
-
-    fn has_tokens(&self) -> bool {
-        R::TOKENS
-    }
-
     fn url(&self) -> String {
         recipes::url(&self.cluster().url(""), R::NAME)
-    }
-
-    fn shows_since(&self) -> Since {
-        Since::OfNobody
-    }
-
-    fn lifts_tokens(&self) -> bool {
-        false
-    }
-
-    fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
-    }
-
-    fn lets_waiters_out(&self) -> bool {
-        false
-    }
-
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
     }
 
     fn proxies(&self) -> &[Proxy] {
