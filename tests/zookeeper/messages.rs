@@ -22,6 +22,9 @@ pub(crate) fn operation(request: &[u8]) -> Option<i32> {
 
 /// What becomes of messages, each with its length in front.
 pub(crate) trait Reader: Send + Sync + 'static {
+    /// Somebody connects: the requests that follow come over this connection.
+    fn connected(&self) {}
+
     /// What goes to the server in place of this request.
     fn asked(&self, request: Vec<u8>) -> Vec<u8>;
 
@@ -44,6 +47,7 @@ pub(crate) async fn read_by(reader: Arc<impl Reader>, server: u16) -> u16 {
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
             let reader = Arc::clone(&reader);
+            reader.connected();
             tokio::spawn(async move {
                 tokio::select! {
                     _ = carry(from_client, to_server, |request| reader.asked(request)) => {}
