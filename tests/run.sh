@@ -3,10 +3,10 @@
 # that, as root or with sudo.
 #
 #   ./tests/run.sh
-#   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, each set of
-#                           features that users pick, the examples, the simulator,
-#                           Redisson's locks in a cluster, services in Java that use
-#                           Redisson, and Prometheus
+#   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, the list of
+#                           public items, each set of features that users pick, the
+#                           examples, the simulator, Redisson's locks in a cluster, services
+#                           in Java that use Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -219,6 +219,7 @@ if [ -n "$all" ]; then
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
   step "Book" ./tests/book.sh
   step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+  step "Public items" cargo run --quiet -p dlock-surface
   step "Packages" ./tests/packages.sh
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
   step "Example in memory" cargo run --quiet --example flash_sale
