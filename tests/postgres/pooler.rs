@@ -99,6 +99,13 @@ async fn locks_work_behind_a_pooler() {
     for number in 0..10 {
         had(&holder, format!("other:{number}")).await;
     }
+    // What one session has prepared another has not.
+    let other = pooler.connect().await;
+    for _ in 0..20 {
+        for key in ["again", "and again"] {
+            tokio::join!(had(&holder, key), had(&other, key));
+        }
+    }
     held.release().await.expect("the release");
     assert!(all_served(waiting).await.iter().all(|next| *next > token));
     // Each release was answered, and so nothing is to be waited for.

@@ -15,7 +15,7 @@ use crate::PostgresStore;
 use crate::databases::Database as _;
 use crate::databases::server::Kind as _;
 use crate::kind::PostgreSql;
-use crate::support::locks;
+use crate::support::locks::{self, had};
 use crate::support::wait::{HANG, until};
 use crate::tables::{FarTables as _, Tables as _};
 
@@ -89,6 +89,20 @@ async fn locks_of_many_are_taken_in_few_transactions() {
     let (rows, transactions): (i64, i64) = written.expect("the table");
     assert_eq!(rows, LOCKS);
     assert!(transactions <= LOCKS / 4, "{transactions} transactions");
+}
+
+/// It is taken and given back by what its connection has prepared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lone_lock_that_was_had_before_is_not_planned_anew() {
+    let store = PostgresStore::start().await;
+    let manager = process(&store).await;
+    let executed = async || {
+        had(&manager, "key").await;
+        let last = "SELECT COUNT(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND query LIKE 'EXECUTE \"dlock_quick_release_%'";
+        store.number(last).await
+    };
+    until("it is prepared", executed, |&executed| executed > 0).await;
 }
 
 /// An owner asks again, as its answer was lost, is granted the lock and renews it. What

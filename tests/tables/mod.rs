@@ -17,6 +17,7 @@ pub(crate) mod late;
 pub(crate) mod people;
 pub(crate) mod permits;
 pub(crate) mod places;
+pub(crate) mod quick;
 pub(crate) mod together;
 
 use std::time::Duration;
@@ -125,6 +126,9 @@ macro_rules! tables {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other
                 a_place_that_is_given_up_ends_no_lock_of_its_owner
             }
+            quick {
+                a_call_that_stands_still_keeps_no_connection
+            }
             together {
                 each_is_answered_as_if_it_were_alone
                 one_that_is_refused_fails_alone
@@ -162,6 +166,11 @@ macro_rules! far_tables {
                     a_reader_whose_answer_was_lost_is_put_behind_nobody
                     a_permit_whose_answer_was_lost_needs_no_room
                     a_script_that_comes_late_locks_nothing_for_who_has_left
+                }
+                quick {
+                    a_row_that_is_kept_is_locked_for_nobody_later
+                    a_grant_whose_answer_is_lost_is_given_back
+                    a_release_whose_answer_is_lost_is_done
                 }
                 together {
                     a_row_that_somebody_keeps_costs_no_other_lock

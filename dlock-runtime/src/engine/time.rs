@@ -80,7 +80,7 @@ impl Time {
     }
 
     /// The manager's runtime.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "sqlx"))]
     pub(crate) fn manager(&self) -> &Handle {
         match &self.0 {
             Source::Machine(manager) => manager,

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::database::{Database, SqlConfig};
 use super::exchange::{Came, Exchange, Leave};
+use super::work::Together;
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -28,13 +29,6 @@ const MOST: usize = 64;
 /// A lock whose row may be kept by somebody goes alone for so long, if it is not answered
 /// before.
 const SUSPECT: Duration = Duration::from_secs(60);
-
-/// What is done with locks together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Together {
-    Take,
-    Release,
-}
 
 /// What waits to be sent.
 pub(super) struct Batches {
@@ -85,18 +79,6 @@ impl Part for Asked {
 
     fn leaves(&self, _: Instant) -> bool {
         self.leave.takes()
-    }
-}
-
-impl Together {
-    /// The name of its script for so many locks, and how many columns that answers with.
-    pub(super) fn script(self, locks: usize) -> (&'static str, usize) {
-        match (self, locks) {
-            (Self::Take, 1) => ("take", 4),
-            (Self::Take, _) => ("take_together", 4),
-            (Self::Release, 1) => ("release", 1),
-            (Self::Release, _) => ("release_together", 1),
-        }
     }
 }
 

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::database::Database;
-use super::script::{Args, CLEANED_EVERY};
+use super::script::CLEANED_EVERY;
 use super::tables::Tables;
+use super::work::Args;
 
 /// Begins when a lock is asked for, and goes on while the tables hold something.
 pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::database::{Connection, Database, RetryPolicy, SqlConfig};
 use super::errors::{Endpoint, Failed};
+use super::lent::Lent;
 use crate::engine::time::Time;
 use crate::sync::Mutex;
 
@@ -56,6 +57,8 @@ pub(super) struct Connections<D: Database> {
     idle_limit: Option<Duration>,
     /// One that is so old is replaced.
     age_limit: Option<Duration>,
+    /// What is run by somebody who may stand still, and has one.
+    lent: Mutex<Option<Lent>>,
     /// Nobody is thought to need one again.
     rests: AtomicBool,
 }
@@ -66,6 +69,8 @@ struct Open<D: Database> {
     opened_at: Instant,
     /// When it last carried something.
     answered_at: Instant,
+    /// It has prepared the statements of its own.
+    is_prepared: bool,
 }
 
 /// The right to one connection.
@@ -85,6 +90,11 @@ impl<D: Database> Taken<'_, D> {
     pub(super) fn connection(&mut self) -> &mut Connection<D> {
         &mut self.open.connection
     }
+
+    /// Whether it has prepared nothing yet. It does now.
+    pub(super) fn is_new(&mut self) -> bool {
+        !std::mem::replace(&mut self.open.is_prepared, true)
+    }
 }
 
 impl<D: Database> Connections<D> {
@@ -101,6 +111,7 @@ impl<D: Database> Connections<D> {
             turns: Semaphore::new(most),
             idle_limit: (!D::IS_FILE).then_some(idle),
             age_limit: config.pool.get_max_lifetime(),
+            lent: Mutex::default(),
             rests: AtomicBool::new(false),
         }
     }
@@ -130,6 +141,9 @@ impl<D: Database> Connections<D> {
 
     async fn place(&self, priority: Priority) -> Result<Place<'_>, Failed> {
         let closed = |_| self.failed(sqlx::Error::PoolClosed);
+        if self.places.available_permits() == 0 || self.turns.available_permits() == 0 {
+            self.recall();
+        }
         let turn = match priority {
             Priority::InTurn => Some(self.turns.acquire().await.map_err(closed)?),
             Priority::Urgent => None,
@@ -138,6 +152,27 @@ impl<D: Database> Connections<D> {
             _place: self.places.acquire().await.map_err(closed)?,
             _turn: turn,
         })
+    }
+
+    /// Whether one is open and not in use.
+    pub(super) fn has_idle(&self) -> bool {
+        !self.idle.lock().is_empty()
+    }
+
+    /// This takes one, and is run by who waits for it.
+    pub(super) fn lend(&self, lent: &Lent) {
+        let before = self.lent.lock().replace(lent.clone());
+        if let Some(before) = before {
+            before.recall();
+        }
+    }
+
+    /// What is run elsewhere is run by the manager from now on.
+    pub(super) fn recall(&self) {
+        let lent = self.lent.lock().take();
+        if let Some(lent) = lent {
+            lent.recall();
+        }
     }
 
     async fn open(&self) -> Result<Open<D>, Failed> {
@@ -151,6 +186,7 @@ impl<D: Database> Connections<D> {
             connection: opened.detach(),
             opened_at: now,
             answered_at: now,
+            is_prepared: false,
         })
     }
 
@@ -228,6 +264,9 @@ impl<D: Database> Connections<D> {
     }
 
     pub(super) fn rest(&self, rests: bool) {
+        if rests {
+            self.recall();
+        }
         self.rests.store(rests, Ordering::Relaxed);
     }
 
@@ -246,6 +285,7 @@ impl<D: Database> Connections<D> {
 
     /// Gives out no more of them. Those that are in use are closed when they come back.
     pub(super) fn close(&self) {
+        self.recall();
         self.turns.close();
         self.places.close();
     }

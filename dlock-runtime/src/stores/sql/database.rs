@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolOptions;
 use sqlx::{ConnectOptions as _, Pool};
 
+use super::work::{Args, Statement, Together};
 use crate::backend::{Protocol, Servers};
 use crate::stores::meaning;
 
@@ -42,6 +43,9 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// taken, as that needs more than a statement; there is an answer for each that has one.
     const EACH_COMMITS: bool = false;
 
+    /// Whether it has statements that take or give back a lone lock.
+    const IS_QUICK: bool = false;
+
     /// Which parameters of its URL say how connections are encrypted.
     const TLS_ADVICE: &'static str = "";
 
@@ -75,6 +79,20 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// What an error means, if it is the database's own.
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
 
+    /// Takes or gives back one lock by one of the statements `quick_take` and
+    /// `quick_release`, and answers as the script does; no row, if it did nothing. A
+    /// connection that `is_new` has prepared none of them.
+    fn quick(
+        connection: &mut Connection<Self>,
+        what: Together,
+        all: &[Statement; 2],
+        args: &Args<'_>,
+        is_new: bool,
+    ) -> impl Future<Output = Result<Vec<Row>, sqlx::Error>> + Send {
+        let _ = (connection, what, all, args, is_new);
+        async { Ok(Vec::new()) }
+    }
+
     /// Runs a script as one message. Of the rows that come back, those of so many
     /// columns are its answer: other statements of the script answer too. They are read
     /// as text, and their types are not checked: what is a number to one statement is a
@@ -98,19 +116,27 @@ macro_rules! by_driver {
             script: &str,
             columns: usize,
         ) -> Result<Vec<$crate::stores::sql::database::Row>, sqlx::Error> {
-            use sqlx::Row as _;
             let rows = sqlx::Executor::fetch_all(connection, sqlx::raw_sql(script)).await?;
-            let answer = rows.iter().filter(|row| row.len() == columns);
-            let read = answer.map(|row| {
-                let text = (0..columns).map(|column| row.try_get_unchecked(column));
-                text.collect::<Result<_, _>>()
-            });
-            read.map(|text| Ok($crate::stores::sql::database::Row(text?)))
-                .collect()
+            $crate::stores::sql::database::rows_of!(rows, columns)
         }
     };
 }
 pub(super) use by_driver;
+
+/// Those rows that have so many columns.
+macro_rules! rows_of {
+    ($rows:ident, $columns:ident) => {{
+        use sqlx::Row as _;
+        let answer = $rows.iter().filter(|row| row.len() == $columns);
+        let read = answer.map(|row| {
+            let text = (0..$columns).map(|column| row.try_get_unchecked(column));
+            text.collect::<Result<_, _>>()
+        });
+        read.map(|text| Ok($crate::stores::sql::database::Row(text?)))
+            .collect()
+    }};
+}
+pub(super) use rows_of;
 
 /// A row of an answer.
 #[derive(Clone, Debug)]

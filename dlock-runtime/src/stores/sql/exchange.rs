@@ -1,13 +1,16 @@
 //! The way of a script to the task that runs it, and of its answer to who waits for it.
 
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
 use super::database::RetryPolicy;
 use super::errors::Failed;
+use super::lent::Lent;
 use super::run::Answer;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -22,6 +25,8 @@ pub(crate) struct Exchange {
     /// When it was asked for.
     pub(super) begun: Instant,
     pub(super) leave: Leave,
+    /// Run by who waits for this.
+    pub(super) lent: Option<Lent>,
     /// Who waits for it waits until then.
     limit: Deadline,
 }
@@ -47,6 +52,7 @@ impl Exchange {
             came,
             begun: time.now(),
             leave: Leave::default(),
+            lent: None,
             limit: Deadline::from(deadline.at(), STUCK),
         };
         (tell, exchange)
@@ -59,15 +65,35 @@ impl Exchange {
 
     /// `None`: it has no more time, and goes on.
     pub(super) async fn reply(&mut self, time: &Time) -> Option<Result<Came, RecvError>> {
-        time.bound(self.limit, &mut self.came).await.ok()
+        let limit = self.limit;
+        time.bound(limit, self.came()).await.ok()
+    }
+
+    async fn came(&mut self) -> Result<Came, RecvError> {
+        poll_fn(|cx| {
+            if let Some(lent) = &self.lent {
+                lent.poll(cx);
+            }
+            self.came.poll_unpin(cx)
+        })
+        .await
     }
 
     /// Waits for as long as it takes: whether it is known what became of it.
-    pub(super) async fn ends(self) -> bool {
-        match self.came.await {
+    pub(super) async fn ends(mut self) -> bool {
+        match self.came().await {
             Ok(Ok(_)) => true,
             Ok(Err(failed)) => failed.retry != RetryPolicy::Reconnect,
             Err(_) => false,
+        }
+    }
+}
+
+impl Drop for Exchange {
+    /// Nobody waits any more. What was begun goes on.
+    fn drop(&mut self) {
+        if let Some(lent) = &self.lent {
+            lent.recall();
         }
     }
 }

@@ -21,10 +21,12 @@ mod durability;
 mod errors;
 mod exchange;
 mod inspect;
+mod lent;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod quick;
 mod renew;
 mod run;
 mod script;
@@ -36,6 +38,7 @@ mod store;
 mod tables;
 mod together;
 mod watch;
+mod work;
 
 use sqlx::pool::PoolOptions;
 

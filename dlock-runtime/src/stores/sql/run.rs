@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::connections::{Connections, Priority, Taken};
 use super::database::{Database, RetryPolicy, Row};
 use super::errors::Failed;
+use super::work::Work;
 use crate::store::Cause;
 
 /// What a script answers with.
@@ -15,20 +16,31 @@ pub(super) struct Answer {
     pub(super) sent_at: Instant,
 }
 
+impl<D: Database> Taken<'_, D> {
+    async fn does(&mut self, work: Work<'_>) -> Result<Vec<Row>, sqlx::Error> {
+        match work {
+            Work::Script(script, columns) => D::run(self.connection(), script, columns).await,
+            Work::Quick(what, all, args) => {
+                let is_new = self.is_new();
+                D::quick(self.connection(), what, all, args, is_new).await
+            }
+        }
+    }
+}
+
 impl<D: Database> Connections<D> {
-    /// Runs a script as one transaction.
+    /// Runs a script as one transaction, or a statement.
     ///
     /// Not to be dropped in between: what a file has begun would go on.
     pub(super) async fn run(
         &self,
-        script: &str,
-        columns: usize,
+        work: Work<'_>,
         priority: Priority,
         deadline: Instant,
     ) -> Result<Answer, Failed> {
         let mut taken = self.take(priority, deadline).await?;
         let sent_at = Instant::now();
-        let run = D::run(taken.connection(), script, columns);
+        let run = taken.does(work);
         let answer = if D::IS_FILE {
             // A script that is given up in the middle would leave its transaction open.
             Some(run.await)
@@ -43,7 +55,11 @@ impl<D: Database> Connections<D> {
             Some(Err(error)) => {
                 let is_told = matches!(error, sqlx::Error::Database(_));
                 let failed = self.endpoint.failed::<D>(error, sent_at);
-                if is_told && failed.retry != RetryPolicy::Reconnect {
+                let is_quick = matches!(work, Work::Quick(..));
+                if is_quick && is_told && failed.retry == RetryPolicy::Stop {
+                    // What it had prepared may not be there any more.
+                    drop(taken);
+                } else if is_told && failed.retry != RetryPolicy::Reconnect {
                     self.give_back_clear(taken, deadline).await;
                 } else {
                     // Whatever has ended this one has ended the others, as a rule.

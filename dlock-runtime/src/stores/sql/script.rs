@@ -27,6 +27,8 @@
 //! | `wake_beside` | tells those for whom there is room beside the owner, if it is had by one |
 //! | `raise_rows` | raises the tokens of the rows that are there, and of those that others are making |
 //! | `is_over` | whether a row may be removed |
+//! | `quick_take` | if it has such (`IS_QUICK`): takes a lock that has a row, is free and that nobody waits for, with one statement that ends by itself and waits for a row for a moment only |
+//! | `quick_release` | gives such a lock back if nobody is to be told, in the same way |
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `remove_mark` | makes free what has been done: one row if it had been |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
@@ -49,8 +51,8 @@ use std::slice;
 use std::time::Duration;
 
 use super::database::Database;
+use super::work::{Args, Statement, VALUES, whole_ms};
 use crate::backend::{Mode, Owner, Request, SHOWN_WAITERS};
-use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
 /// A process whose sign of life is older than this is dead to the others, and
@@ -72,39 +74,6 @@ pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
 /// A counter further above the floor than this was written by somebody else: it begins at
 /// the floor, and no lock is granted a thousand million million times.
 pub(super) const ROOM: u64 = 1 << 56;
-
-/// Values that go into a script.
-#[derive(Default)]
-pub(super) struct Args<'a> {
-    pub(super) key: &'a str,
-    /// As an [`Asker`].
-    pub(super) owner: String,
-    pub(super) ttl: Duration,
-    pub(super) mode: Mode,
-    /// What is to be done if the lock is not free: a statement by its name, or nothing.
-    pub(super) queue: &'static str,
-    /// Of the tokens.
-    pub(super) floor: u64,
-}
-
-impl<'a> Args<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
-        Self {
-            key: &request.key,
-            owner: Asker::of(request).to_string(),
-            ttl: request.ttl,
-            mode: request.mode,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn of_key(key: &'a str) -> Self {
-        Self {
-            key,
-            ..Self::default()
-        }
-    }
-}
 
 /// What is in a file of SQL, by name: each stands behind a line with its name.
 fn read(file: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -193,6 +162,28 @@ impl Scripts {
             self.append(&mut text, statement, &[Args::of(lease)]);
         }
         text + "COMMIT"
+    }
+
+    /// The statement of this name, for a connection to prepare.
+    pub(super) fn statement(&self, name: &str, process: Owner) -> Statement {
+        let mut pieces = self
+            .compiled
+            .get(name)
+            .map_or("", String::as_str)
+            .split('$');
+        let mut text = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let end = piece.find(|c: char| !c.is_ascii_lowercase());
+            let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
+            let number = VALUES.iter().position(|name| *name == value);
+            debug_assert!(number.is_some(), "there is no value `{value}`");
+            // It writes to memory.
+            let _ = write!(text, "${}{rest}", number.unwrap_or_default() + 1);
+        }
+        Statement {
+            name: format!("dlock_{name}_{process}"),
+            text,
+        }
     }
 
     /// The script of this name: for one request, or for several that have lists in it.
@@ -305,13 +296,6 @@ fn whole_seconds(timeout: Duration) -> u64 {
 /// limits how long a statement waits.
 pub(super) fn patience(timeout: Duration) -> Duration {
     timeout.max(Duration::from_secs(whole_seconds(timeout)))
-}
-
-/// The part of a millisecond that is left counts as a whole one.
-fn whole_ms(ttl: Duration) -> i64 {
-    let whole = ttl.as_micros().div_ceil(1000);
-    // What is added to the time of day must not overflow.
-    i64::try_from(whole).unwrap_or(i64::MAX).min(i64::MAX / 4)
 }
 
 #[cfg(test)]

@@ -7,15 +7,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::batches::Together;
 use super::clean;
 use super::database::SqlConfig;
 use super::durability;
 use super::exchange::Exchange;
 use super::inspect;
-use super::script::{ALIVE, Args, patience};
+use super::script::{ALIVE, patience};
 use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
+use super::work::{Args, Together};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, Level, LockInfo, Mode, Renewed, Request,
     Servers, TokenTier,

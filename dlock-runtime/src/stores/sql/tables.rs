@@ -18,8 +18,10 @@ use super::database::{Database, SqlConfig};
 use super::durability::Durability;
 use super::errors::Endpoint;
 use super::exchange::{Came, Exchange};
+use super::quick::Quick;
 use super::run::Answer;
-use super::script::{Args, Scripts};
+use super::script::Scripts;
+use super::work::{Args, Work};
 use crate::backend::{BackendError, Owner};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
@@ -43,6 +45,7 @@ pub struct Tables<D: Database> {
     pub(super) connections: Connections<D>,
     pub(super) scripts: Scripts,
     pub(super) batches: Batches,
+    pub(super) quick: Quick,
     pub(super) durability: Durability,
     /// This backend among all that share the database.
     #[cfg(feature = "postgres")]
@@ -65,10 +68,12 @@ impl<D: Database> Tables<D> {
             request_timeout,
         };
         let process = Owner::unique();
+        let scripts = Scripts::new::<D>(process, context.label.as_deref(), request_timeout);
         Self {
             durability: Durability::unknown(D::DURABLE_WITH),
             connections: Connections::new(&config, endpoint.clone()),
-            scripts: Scripts::new::<D>(process, context.label.as_deref(), request_timeout),
+            quick: Quick::new::<D>(&scripts, process),
+            scripts,
             batches: Batches::new::<D>(&config),
             config,
             endpoint,
@@ -112,22 +117,20 @@ impl<D: Database> Tables<D> {
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
             let _counted = counted;
-            let _ = tell.send(this.answer(&script, columns, priority, deadline).await);
+            let work = Work::Script(&script, columns);
+            let _ = tell.send(this.answer(work, priority, deadline).await);
         });
         exchange
     }
 
-    /// Runs a script to its end.
+    /// Runs a script or a statement to its end.
     pub(super) async fn answer(
         &self,
-        script: &str,
-        columns: usize,
+        work: Work<'_>,
         priority: Priority,
         deadline: Deadline,
     ) -> Came {
-        let run = self
-            .connections
-            .run(script, columns, priority, deadline.at());
+        let run = self.connections.run(work, priority, deadline.at());
         // The driver panics at some answers that make no sense.
         let came = AssertUnwindSafe(run).catch_unwind().await;
         let came = came.unwrap_or_else(|_| Err(self.endpoint.nonsense()));

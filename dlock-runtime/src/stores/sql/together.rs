@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::batches::{Asked, Together};
+use futures_util::FutureExt as _;
+
+use super::batches::Asked;
 use super::connections::Priority;
 use super::database::{Database, RetryPolicy};
-use super::exchange::Exchange;
+use super::exchange::{Came, Exchange};
+use super::lent::Lent;
 use super::run::Answer;
-use super::script::Args;
 use super::tables::Tables;
+use super::work::{Args, Together, Work};
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -30,8 +33,10 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
-        let (asked, exchange) = Asked::new(request, &self.time, deadline);
+        let (asked, mut exchange) = Asked::new(request, &self.time, deadline);
         let now = self.time.now();
+        // Who comes now may need what that has.
+        self.connections.recall();
         let entered = match self.batches.is_suspect(&request.key, now) {
             true => {
                 asked.leave.takes();
@@ -40,7 +45,16 @@ impl<D: Database> Tables<D> {
             false => self.batches.of(what).lock().enter(asked, now),
         };
         match entered {
-            Entered::Goes(asked) => self.send(what, vec![asked], Some(self.slot(what))),
+            Entered::Goes(asked) => {
+                let work = self.work(what, vec![asked], Some(self.slot(what)));
+                if self.connections.has_idle() && self.quick.is_likely(what, &request.key, now) {
+                    let lent = Lent::new(&self.time, work.boxed());
+                    self.connections.lend(&lent);
+                    exchange.lent = Some(lent);
+                } else {
+                    self.time.spawn(work);
+                }
+            }
             Entered::Alone(asked) => self.send(what, vec![asked], None),
             Entered::Full(batch) if batch.is_empty() => {}
             Entered::Full(batch) => self.send(what, batch, Some(self.slot(what))),
@@ -56,11 +70,20 @@ impl<D: Database> Tables<D> {
 
     /// Sends these, and those that have gathered meanwhile behind them.
     fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
+        self.time.spawn(self.work(what, batch, slot));
+    }
+
+    fn work(
+        self: &Arc<Self>,
+        what: Together,
+        batch: Vec<Asked>,
+        slot: Option<Slot<D>>,
+    ) -> impl Future<Output = ()> + Send + use<D> {
         let (this, counted) = (Arc::clone(self), self.running.count());
-        self.time.spawn(async move {
+        async move {
             let (_counted, _slot) = (counted, slot);
             this.run_together(what, batch).await;
-        });
+        }
     }
 
     async fn run_together(self: &Arc<Self>, what: Together, batch: Vec<Asked>) {
@@ -70,6 +93,10 @@ impl<D: Database> Tables<D> {
         for asked in late {
             asked.tell(Err(self.endpoint.not_reached::<D>()));
         }
+        let is_alone = batch.len() == 1;
+        if is_alone {
+            batch = self.quickly(what, batch).await;
+        }
         batch.sort_unstable_by(|a, b| a.request.key.cmp(&b.request.key));
         let all: Vec<_> = batch.iter().map(|asked| Args::of(&asked.request)).collect();
         let (script, columns) = what.script(all.len());
@@ -78,18 +105,19 @@ impl<D: Database> Tables<D> {
         let Some(deadline) = deadlines.max() else {
             return;
         };
-        let came = self
-            .answer(&script, columns, Priority::InTurn, deadline)
-            .await;
+        let work = Work::Script(&script, columns);
+        let came = self.answer(work, Priority::InTurn, deadline).await;
         match came {
             Ok(answer) => {
-                let is_alone = batch.len() == 1;
                 for asked in batch {
                     let key = &*asked.request.key;
                     let its_own = answer.rows.iter().filter(|row| row.text(0) == key);
                     let rows: Vec<_> = its_own.cloned().collect();
                     if is_alone {
                         self.batches.is_answered(key);
+                        if what == Together::Take && rows.iter().any(|row| row.int(3) == 0) {
+                            self.quick.is_quiet(key, self.time.now());
+                        }
                     } else if what == Together::Take && D::EACH_COMMITS && rows.is_empty() {
                         self.send(what, vec![asked], None);
                         continue;
@@ -98,7 +126,7 @@ impl<D: Database> Tables<D> {
                     asked.tell(Ok(Answer { rows, sent_at }));
                 }
             }
-            Err(failed) if batch.len() == 1 || !failed.was_sent => {
+            Err(failed) if is_alone || !failed.was_sent => {
                 for asked in batch {
                     asked.tell(Err(failed.clone()));
                 }
@@ -120,6 +148,45 @@ impl<D: Database> Tables<D> {
                 }
             }
         }
+    }
+
+    /// Does it with one lock, or leaves it to the script.
+    pub(super) async fn quickly(&self, what: Together, mut lone: Vec<Asked>) -> Vec<Asked> {
+        let is_likely = |asked: &mut Asked| {
+            let now = self.time.now();
+            self.quick.is_likely(what, &asked.request.key, now)
+        };
+        let Some(asked) = lone.pop_if(is_likely) else {
+            return lone;
+        };
+        match self.by_statement(what, &asked).await {
+            Some(came) => asked.tell(came),
+            None => lone.push(asked),
+        }
+        lone
+    }
+
+    /// `None`: nothing is done.
+    async fn by_statement(&self, what: Together, asked: &Asked) -> Option<Came> {
+        let key = &*asked.request.key;
+        let args = Args::of(&asked.request);
+        let work = Work::Quick(what, &self.quick.statements, &args);
+        let came = self.answer(work, Priority::InTurn, asked.deadline).await;
+        let now = self.time.now();
+        match &came {
+            Ok(answer) if !answer.rows.is_empty() => {
+                self.quick.is_quiet(key, now);
+                return Some(came);
+            }
+            Err(failed) if !failed.was_sent || failed.retry == RetryPolicy::Reconnect => {
+                return Some(came);
+            }
+            // Nor is anything done by a statement that the database has refused.
+            Ok(_) | Err(_) => {}
+        }
+        let is_refused = came.is_err_and(|failed| failed.retry == RetryPolicy::Stop);
+        self.quick.has_done_nothing(key, now, is_refused);
+        None
     }
 }
 

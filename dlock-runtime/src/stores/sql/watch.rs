@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::database::{Database, Pace, Row};
-use super::script::Args;
 use super::tables::Tables;
+use super::work::Args;
 use crate::backend::{Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Time, Waited};

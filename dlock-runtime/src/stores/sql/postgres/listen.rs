@@ -14,6 +14,7 @@ use super::PostgresDatabase;
 use crate::stores::asker::Asker;
 use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
+use crate::stores::sql::work::Work;
 
 /// How soon a message that is sent to oneself has to come.
 const ECHO: Duration = Duration::from_secs(2);
@@ -109,7 +110,8 @@ async fn echoes(
 ) -> Result<bool, NotTried> {
     let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", channel(tables));
     let limit = tables.time.after(tables.endpoint.request_timeout);
-    let said = tables.answer(&notify, 0, Priority::InTurn, limit).await;
+    let work = Work::Script(&notify, 0);
+    let said = tables.answer(work, Priority::InTurn, limit).await;
     said.map_err(|_| NotTried)?;
     match tokio::time::timeout(ECHO, listener.try_recv()).await {
         Ok(Ok(Some(message))) => {

@@ -10,6 +10,7 @@
 mod errors;
 mod listen;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
 use super::Sql;
-use super::database::{Database, Location, Meaning, Pace, by_driver};
+use super::database::{Connection, Database, Location, Meaning, Pace, Row, by_driver};
 use super::server::{self, Server};
 use super::tables::{Notifies, Tables};
+use super::work::{Args, Statement, Together, whole_ms};
 use crate::backend::Protocol;
 
 /// Locks in a PostgreSQL database, 12 or later.
@@ -51,6 +53,7 @@ impl Database for PostgresDatabase {
         shortest: Duration::from_millis(5),
         longest: Duration::from_millis(500),
     };
+    const IS_QUICK: bool = true;
     const TLS_ADVICE: &'static str = "see `sslmode` and `sslrootcert` in the URL";
 
     type Sql = sqlx::Postgres;
@@ -82,6 +85,29 @@ impl Database for PostgresDatabase {
 
     fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         errors::meaning(error)
+    }
+
+    /// By SQL, as in the protocol's own way a name is that of whichever session a pooler gives;
+    /// these names are of this process.
+    async fn quick(
+        connection: &mut Connection<Self>,
+        what: Together,
+        all: &[Statement; 2],
+        args: &Args<'_>,
+        is_new: bool,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let mut text = String::new();
+        let unprepared = if is_new { &all[..] } else { &[] };
+        for Statement { name, text: of, .. } in unprepared {
+            // It writes to memory.
+            let _ = write!(text, "PREPARE \"{name}\" (TEXT, TEXT, BIGINT) AS {of}");
+        }
+        let _ = write!(text, "EXECUTE \"{}\" (", all[what as usize].name);
+        Self::literal(&mut text, args.key);
+        text.push_str(", ");
+        Self::literal(&mut text, &args.owner);
+        let _ = write!(text, ", {})", whole_ms(args.ttl));
+        Self::run(connection, &text, what.script(1).1).await
     }
 
     by_driver!();

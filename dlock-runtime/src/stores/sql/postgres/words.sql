@@ -72,6 +72,28 @@ UPDATE dlock_lock SET token = CASE token
 $calm
 COMMIT
 
+--- quick_take
+-- The settings last for this statement. They are made before the row is waited for, and the
+-- conditions are looked at again behind that.
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
+    expires_at = GREATEST(expires_at, {now} + $ttl)
+    WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
+            OR (mode = 'w' AND owner = $owner AND expires_at > {now}))
+        AND {in_time} AND (current_setting('synchronous_commit') <> 'off'
+            OR set_config('synchronous_commit', 'on', true) <> '')
+    RETURNING name, token, {durable}, 0
+
+--- quick_release
+UPDATE dlock_lock SET owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} AND waited = 0
+        AND {in_time} AND set_config('synchronous_commit', 'off', true) <> ''
+    RETURNING name
+
+--- in_time
+-- Nothing is done when its owner may have given up.
+set_config('lock_timeout', '$brief', true) <> ''
+    AND clock_timestamp() < statement_timestamp() + $moment * INTERVAL '1 millisecond'
+
 --- hurry
 SET LOCAL lock_timeout = $brief; SET LOCAL statement_timeout = $moment
 

@@ -1,0 +1,113 @@
+//! What is run by whoever waits for it, which saves a hop to the manager's thread and
+//! back. It belongs to the manager all the same: it goes on there when its waiter has
+//! left, or when somebody else needs what it has. A waiter may stand still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+
+use futures_util::future::BoxFuture;
+
+use crate::engine::time::Time;
+use crate::sync::Mutex;
+
+#[derive(Clone)]
+pub(super) struct Lent(Arc<Shared>);
+
+struct Shared {
+    /// Until it is done, or is run by the manager.
+    work: Mutex<Option<BoxFuture<'static, ()>>>,
+    is_recalled: AtomicBool,
+    time: Time,
+}
+
+impl Lent {
+    pub(super) fn new(time: &Time, work: BoxFuture<'static, ()>) -> Self {
+        Self(Arc::new(Shared {
+            work: Mutex::new(Some(work)),
+            is_recalled: AtomicBool::new(false),
+            time: time.clone(),
+        }))
+    }
+
+    /// Goes on with it, if it is still here.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) {
+        let mut work = self.0.work.lock();
+        if let Some(future) = &mut *work {
+            // Its connection and its timers are the manager's.
+            let _manager = self.0.time.manager().enter();
+            if future.as_mut().poll(cx).is_ready() {
+                *work = None;
+            }
+        }
+        drop(work);
+        self.go_if_recalled();
+    }
+
+    /// The manager runs it from now on.
+    pub(super) fn recall(&self) {
+        self.0.is_recalled.store(true, Ordering::SeqCst);
+        self.go_if_recalled();
+    }
+
+    /// Who has it locked looks again behind that: it may be this very work that needs
+    /// what it has.
+    fn go_if_recalled(&self) {
+        if self.0.is_recalled.load(Ordering::SeqCst)
+            && let Some(mut work) = self.0.work.try_lock()
+            && let Some(work) = work.take()
+        {
+            self.0.time.spawn(work);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use futures_util::FutureExt as _;
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    fn poll(lent: &Lent) {
+        lent.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_comes_for_goes_on_at_the_manager() {
+        let time = Time::of_the_machine(Handle::current());
+        let (tell, told) = oneshot::channel();
+        let work = async move {
+            yield_now().await;
+            tell.send(()).expect("it is waited for");
+        };
+        let lent = Lent::new(&time, work.boxed());
+        poll(&lent);
+        lent.recall();
+        told.await.expect("it goes on");
+        // Who comes at last finds nothing to do.
+        poll(&lent);
+    }
+
+    /// It needs what it has itself.
+    #[tokio::test]
+    async fn what_recalls_itself_goes_on_too() {
+        let time = Time::of_the_machine(Handle::current());
+        let (tell, told) = oneshot::channel();
+        let itself = Arc::new(Mutex::<Option<Lent>>::default());
+        let lent = Arc::clone(&itself);
+        let work = async move {
+            lent.lock().take().expect("it is lent").recall();
+            yield_now().await;
+            tell.send(()).expect("it is waited for");
+        };
+        let lent = Lent::new(&time, work.boxed());
+        *itself.lock() = Some(lent.clone());
+        poll(&lent);
+        told.await.expect("it goes on");
+    }
+}

@@ -1,0 +1,85 @@
+//! A lone lock that this process had a moment ago: one statement takes it, and one gives
+//! it back.
+
+use std::time::Duration;
+
+use dlock::LockError;
+use dlock_conformance::{connect, process};
+
+use super::late::calm;
+use super::{FarTables, Tables};
+use crate::support::locks::{free, had, held, impatient, nothing_left};
+use crate::support::polls::{Polled, leave_at_poll};
+use crate::support::wait::{HANG, until, within};
+
+/// It has sent something, and nobody comes for the answer. There is a single connection, or
+/// there are few.
+pub(crate) async fn a_call_that_stands_still_keeps_no_connection<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    for _ in 0..5 {
+        had(&manager, "key").await;
+        let mut call = Box::pin(manager.lock("key").acquire());
+        if let Polled::Done(answer) = leave_at_poll(&mut call, 1, HANG).await {
+            answer.expect("the lock").release().await.expect("held");
+            continue;
+        }
+        for other in ["other", "a third", "other"] {
+            within(HANG, had(&manager, other)).await;
+        }
+        let guard = within(HANG, call).await.expect("the lock");
+        guard.release().await.expect("held");
+    }
+    nothing_left(&manager).await;
+}
+
+/// Somebody keeps its row for longer than anybody waits.
+pub(crate) async fn a_row_that_is_kept_is_locked_for_nobody_later<S: FarTables>(store: &mut S) {
+    const SHORT: Duration = Duration::from_secs(1);
+    let config = || store.direct().request_timeout(SHORT).ttl(20 * HANG);
+    let manager = impatient(config).await;
+    // Nobody cleans it away.
+    let keeper = loop {
+        had(&manager, "key").await;
+        let keeper = store.keep("key").await;
+        let rows = "SELECT COUNT(*) FROM dlock_lock WHERE name = 'key'";
+        if store.number(rows).await == 1 {
+            break keeper;
+        }
+    };
+    let error = within(HANG, manager.lock("key").acquire()).await.map(drop);
+    let error = error.expect_err("somebody keeps its row");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    drop(keeper);
+    let direct = connect(store.direct()).await;
+    free(&direct, "key").await;
+    nothing_left(&direct).await;
+}
+
+/// Over a connection that there is, what is sent comes through.
+pub(crate) async fn a_grant_whose_answer_is_lost_is_given_back<S: FarTables>(store: &mut S) {
+    let manager = connect(store.narrow(Duration::from_secs(20)).ttl(20 * HANG)).await;
+    let direct = connect(store.direct()).await;
+    let _calm = calm(store, &manager).await;
+    had(&manager, "key").await;
+    store.proxy().swallow_replies(true);
+    let asked = tokio::spawn(manager.lock("key").acquire());
+    let holder = async || direct.inspect("key").await.expect("answers");
+    until("it is had", holder, Option::is_some).await;
+    asked.abort();
+    store.proxy().swallow_replies(false);
+    free(&direct, "key").await;
+}
+
+pub(crate) async fn a_release_whose_answer_is_lost_is_done<S: FarTables>(store: &mut S) {
+    let manager = connect(store.narrow(Duration::from_secs(20)).ttl(20 * HANG)).await;
+    let direct = connect(store.direct()).await;
+    let _calm = calm(store, &manager).await;
+    let guard = held(manager.lock("key")).await;
+    store.proxy().swallow_replies(true);
+    let released = tokio::spawn(guard.release());
+    free(&direct, "key").await;
+    store.proxy().swallow_replies(false);
+    // Whether it was held then is not known any more.
+    let _ = within(HANG, released).await.expect("no panic");
+    had(&manager, "key").await;
+}
