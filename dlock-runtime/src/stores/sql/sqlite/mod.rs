@@ -12,12 +12,14 @@ mod errors;
 use std::str::FromStr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use sqlx::Pool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::Sql;
-use super::database::{Database, Location, Meaning, Pace, by_driver};
+use super::database::{Connection, Database, Location, Meaning, Pace, Row, by_driver, rows_of};
 use super::tables::Notifies;
+use super::work::{Args, Statement, Together, whole_ms};
 use crate::backend::{BackendError, BackendErrorKind, Protocol};
 use crate::key::Shown;
 
@@ -112,6 +114,7 @@ impl Database for SqliteFile {
     };
     // Who writes has the file for a part of a millisecond, as a rule.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
+    const IS_QUICK: bool = true;
     // The one connection was not to be had, as others of this process wait too.
     const UNREACHED_ADVICE: &'static str = "look for another process that is stopped in the middle of a write, or that uses the file \
          for more than locks";
@@ -151,6 +154,34 @@ impl Database for SqliteFile {
 
     fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         errors::meaning(error)
+    }
+
+    async fn quick(
+        connection: &mut Connection<Self>,
+        what: Together,
+        all: &[Statement; 2],
+        args: &Args<'_>,
+        _: bool,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let (pragma, columns) = match what {
+            Together::Take => ("PRAGMA synchronous = EXTRA", 4),
+            Together::Release => ("PRAGMA synchronous = NORMAL", 1),
+        };
+        // It takes effect when it is read, so it is not one that can be prepared. The thread
+        // of the connection does one thing after the other, and the statement looks whether
+        // it has done this.
+        let _ = sqlx::raw_sql(pragma)
+            .execute(&mut *connection)
+            .now_or_never();
+        let statement = &all[what as usize];
+        let mut query = sqlx::query(&statement.text)
+            .bind(args.key)
+            .bind(&args.owner);
+        if what == Together::Take {
+            query = query.bind(whole_ms(args.ttl));
+        }
+        let rows = query.fetch_all(connection).await?;
+        rows_of!(rows, columns)
     }
 
     by_driver!();

@@ -48,6 +48,19 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited, since
         OR {is_mark}
     RETURNING name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END
 
+--- quick_take
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
+    expires_at = {now} + $ttl
+    WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
+            OR (mode = 'w' AND owner = $owner AND expires_at > {now}))
+        AND (SELECT synchronous FROM pragma_synchronous) = 3
+    RETURNING name, token, {durable}, 0
+
+--- quick_release
+UPDATE dlock_lock SET owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
+    RETURNING name
+
 --- is_mark
 (l.mode = 'd' AND l.expires_at > {now})
 
