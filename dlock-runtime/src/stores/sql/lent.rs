@@ -3,7 +3,7 @@
 //! left, or when somebody else needs what it has. A waiter may stand still.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::Context;
 
 use futures_util::future::BoxFuture;
@@ -46,14 +46,18 @@ impl Lent {
 
     /// The manager runs it from now on.
     pub(super) fn recall(&self) {
-        self.0.is_recalled.store(true, Ordering::SeqCst);
+        self.0.is_recalled.store(true, Ordering::Relaxed);
         self.go_if_recalled();
     }
 
-    /// Who has it locked looks again behind that: it may be this very work that needs
-    /// what it has.
+    /// Hands the work to the manager, if it was recalled. While somebody polls it, the lock is
+    /// taken, and that poll looks here when it has let go; it may also be this very work that
+    /// recalls itself.
     fn go_if_recalled(&self) {
-        if self.0.is_recalled.load(Ordering::SeqCst)
+        // Recalling writes the flag and then tries the lock; a poll frees the lock and then reads
+        // the flag. One of the two has to see what the other has written.
+        fence(Ordering::SeqCst);
+        if self.0.is_recalled.load(Ordering::Relaxed)
             && let Some(mut work) = self.0.work.try_lock()
             && let Some(work) = work.take()
         {
