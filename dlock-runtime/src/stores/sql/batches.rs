@@ -1,9 +1,9 @@
 //! Locks that are taken, or given back, together.
 //!
-//! What a transaction costs is that it is committed, and put to disk: for many locks
-//! hardly more than for one. The rows of all are kept from others until it ends, which is
-//! soon. Should somebody keep one of them, the others do not wait for long: it is given up,
-//! as it is with one that the database refuses, and each is asked for again by itself.
+//! Most of what a transaction costs is its commit to the disk, which costs hardly more for many
+//! locks than for one. The transaction keeps the rows of all its locks until it ends, which is
+//! soon. If another session keeps one of these rows, the transaction is given up after a moment,
+//! and each lock is asked for by itself. The same is done if the database refuses one of the locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,38 +19,37 @@ use crate::engine::time::Time;
 use crate::stores::gathering::{Gathering, Part};
 use crate::sync::Mutex;
 
-/// So many transactions of a kind run at a time, before those that come wait for
-/// company; a file has only one.
+/// How many transactions of a kind may be on their way before further requests wait to go together.
+/// A file has one writer, so one.
 const AT_ONCE: usize = 2;
 
-/// So many locks go together at most: more would keep their rows for long.
+/// The most locks that go together: more would keep their rows for too long.
 const MOST: usize = 64;
 
-/// A lock whose row may be kept by somebody goes alone for so long, if it is not answered
-/// before.
+/// How long a lock whose row another session may keep is sent alone, unless it is answered before.
 const SUSPECT: Duration = Duration::from_secs(60);
 
-/// What waits to be sent.
+/// The requests that wait to be sent, by kind.
 pub(super) struct Batches {
     takes: Mutex<Gathering<Asked>>,
     releases: Mutex<Gathering<Asked>>,
-    /// Locks that were in a batch that failed, until each is answered alone: one of them
-    /// would fail the next as well.
+    /// The keys of batches that failed, each until it was answered alone: one of them would make
+    /// the next batch fail too.
     suspects: Mutex<HashMap<String, Instant>>,
 }
 
-/// A lock that is asked for, or given back.
+/// A request to take one lock, or to give it back.
 pub(super) struct Asked {
     pub(super) request: Request,
     pub(super) deadline: Deadline,
     pub(super) leave: Leave,
-    /// It went with others, statement by statement, and there was an error: it may be done.
+    /// It was in a batch that failed after some of its statements may have been committed.
     pub(super) may_be_done: bool,
     tell: oneshot::Sender<Came>,
 }
 
 impl Asked {
-    /// One that is told its answer by the other.
+    /// A new request, and the exchange for its answer.
     pub(super) fn new(request: &Request, time: &Time, deadline: Deadline) -> (Self, Exchange) {
         let (tell, exchange) = Exchange::new(time, deadline);
         let asked = Self {
@@ -67,7 +66,7 @@ impl Asked {
         if let Err(failed) = &mut came {
             failed.may_be_done |= self.may_be_done;
         }
-        // It may have left.
+        // The caller may have left.
         let _ = self.tell.send(came);
     }
 }
@@ -100,7 +99,7 @@ impl Batches {
         since.is_some_and(|since| now.saturating_duration_since(*since) < SUSPECT)
     }
 
-    /// One of these has failed those that went with it.
+    /// One lock of this batch has made all of it fail.
     pub(super) fn suspect(&self, batch: &[Asked], now: Instant) {
         let mut suspects = self.suspects.lock();
         suspects.retain(|_, since| now.saturating_duration_since(*since) < SUSPECT);

@@ -1,5 +1,4 @@
-//! Removes what nobody needs any more, while there is something: one process for
-//! all, as a rule.
+//! Removes rows that nobody needs any more. Usually one process does this for all.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use super::script::CLEANED_EVERY;
 use super::tables::Tables;
 use super::work::Args;
 
-/// Begins when a lock is asked for, and goes on while the tables hold something.
+/// Begins when a lock is asked for, and goes on while the tables hold rows.
 pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
     loop {
         tables.used.notified().await;
@@ -27,7 +26,7 @@ async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
     if state.int(0) == 1 {
         let waited = tables.look_after("clean", Args::default(), 1).await;
         for row in waited.iter().flat_map(|answer| &answer.rows) {
-            // Perhaps the dead alone wait for it.
+            // Perhaps only dead waiters are left.
             tables.give_up(Args::of_key(row.text(0))).await;
         }
     }
@@ -35,8 +34,8 @@ async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
 }
 
 impl<D: Database> Tables<D> {
-    /// Takes the place of an owner out of a queue, or those of the dead: whether
-    /// the database has answered.
+    /// Removes the place of an owner from a queue, or those of dead waiters. Returns whether the
+    /// database has answered.
     pub(super) async fn give_up(self: &Arc<Self>, place: Args<'_>) -> bool {
         self.look_after("give_up", place, 0).await.is_some()
     }

@@ -1,10 +1,11 @@
 //! The connections of a manager to its database.
 //!
-//! They are of the manager's own thread, and no bodies that wait for a lock take them up
-//! while its holder needs one. A pool of `sqlx` opens them, with what the service does with
-//! each new one, and nothing more. It would ask each that comes back whether it is alive: a second round trip for
-//! each script, and one without a limit, so that a network that falls silent just then
-//! keeps all of its places taken (`return_to_pool` in `sqlx-core` 0.8.6).
+//! They belong to the manager's own thread. Bodies do not use them, so those that wait for a lock
+//! cannot keep its holder from giving it back. A pool of `sqlx` opens the connections, with what
+//! the service does with each new one, and nothing else. Connections that went back to the pool
+//! would be pinged by it: a second round trip for each script, and one without a limit. If the
+//! network fell silent just then, the pings would keep all places of the pool taken
+//! (`return_to_pool` in `sqlx-core` 0.8.6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,69 +19,66 @@ use super::lent::Lent;
 use crate::engine::time::Time;
 use crate::sync::Mutex;
 
-/// When nothing has come over a connection for so long, it has to show that it carries
-/// anything before a script is sent over it: who forgets one that is idle tells nobody.
+/// A connection over which nothing has come for this long must answer a ping before a script is
+/// sent over it: a firewall that has forgotten an idle connection tells nobody.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// It shows that in this time.
+/// How long the answer to that ping may take.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// An idle connection to a server is closed after this time: before a firewall forgets
-/// it, as a rule.
+/// An idle connection to a server is closed after this time, usually before a firewall forgets it.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A server is told that a connection ends, if it takes no longer than this.
+/// How long it may take to tell the server that a connection ends.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// In which order scripts are given connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Priority {
-    /// One after the other.
+    /// In the order in which they ask.
     InTurn,
-    /// Before all those: leases run out otherwise. At most one of them is before
-    /// it.
+    /// Ahead of those, since leases run out otherwise. At most one of them is still ahead.
     Urgent,
 }
 
 pub(super) struct Connections<D: Database> {
     opener: Pool<D::Sql>,
     pub(super) endpoint: Endpoint,
-    /// Those that are open and not in use, the one that was used last at the end.
+    /// The open connections that are not in use. The most recently used is last.
     idle: Mutex<Vec<Open<D>>>,
-    /// There is an idle one, where there was none.
+    /// Notified when there is an idle connection and was none before.
     came_back: Notify,
-    /// As many as there may be connections.
+    /// One permit for each connection that there may be.
     places: Semaphore,
-    /// As many again: who has none does not wait for a place yet.
+    /// As many permits again. A script that asks in turn needs one before it waits for a place, so
+    /// that few of them are ahead of an urgent script.
     turns: Semaphore,
-    /// An idle one is closed after this time.
+    /// An idle connection is closed after this time.
     idle_limit: Option<Duration>,
-    /// One that is so old is replaced.
+    /// A connection that is older than this is closed when it comes back.
     age_limit: Option<Duration>,
-    /// What is run by somebody who may stand still, and has one.
+    /// Work that has a connection, and is run by a caller that may stand still.
     lent: Mutex<Option<Lent>>,
-    /// Nobody is thought to need one again.
+    /// Set while nobody is expected to need a connection again.
     rests: AtomicBool,
 }
 
-/// An open connection.
 struct Open<D: Database> {
     connection: Connection<D>,
     opened_at: Instant,
-    /// When it last carried something.
+    /// When something last came over it.
     answered_at: Instant,
-    /// It has prepared the statements of its own.
+    /// Whether the statements for it have been prepared.
     is_prepared: bool,
 }
 
-/// The right to one connection.
+/// The right to use one connection.
 struct Place<'a> {
     _place: SemaphorePermit<'a>,
     _turn: Option<SemaphorePermit<'a>>,
 }
 
-/// A connection for one script. Dropped, it is closed, at once: the server need not
-/// answer.
+/// A connection for one script. When dropped, it is closed at once, without waiting for the server.
 pub(super) struct Taken<'a, D: Database> {
     open: Open<D>,
     _place: Place<'a>,
@@ -91,7 +89,7 @@ impl<D: Database> Taken<'_, D> {
         &mut self.open.connection
     }
 
-    /// Whether it has prepared nothing yet. It does now.
+    /// Whether nothing was prepared on it yet. From now on it counts as prepared.
     pub(super) fn is_new(&mut self) -> bool {
         !std::mem::replace(&mut self.open.is_prepared, true)
     }
@@ -116,7 +114,7 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// One for a script.
+    /// Takes a connection for one script.
     pub(super) async fn take(
         &self,
         priority: Priority,
@@ -154,12 +152,12 @@ impl<D: Database> Connections<D> {
         })
     }
 
-    /// Whether one is open and not in use.
+    /// Whether a connection is open and not in use.
     pub(super) fn has_idle(&self) -> bool {
         !self.idle.lock().is_empty()
     }
 
-    /// This takes one, and is run by who waits for it.
+    /// This work takes a connection, and is run by its caller.
     pub(super) fn lend(&self, lent: &Lent) {
         let before = self.lent.lock().replace(lent.clone());
         if let Some(before) = before {
@@ -167,7 +165,7 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// What is run elsewhere is run by the manager from now on.
+    /// The manager takes over the work that a caller runs.
     pub(super) fn recall(&self) {
         let lent = self.lent.lock().take();
         if let Some(lent) = lent {
@@ -190,7 +188,7 @@ impl<D: Database> Connections<D> {
         })
     }
 
-    /// No connection was had, so nothing was sent.
+    /// The failure of a script for which no connection could be opened: nothing was sent.
     fn failed(&self, error: sqlx::Error) -> Failed {
         let mut failed = self.endpoint.failed::<D>(error, Instant::now());
         if failed.retry != RetryPolicy::Stop {
@@ -210,12 +208,12 @@ impl<D: Database> Connections<D> {
             open.answered_at = Instant::now();
             return Ok(open);
         }
-        // The others have been idle for longer.
+        // The other idle connections have been silent for longer.
         self.drop_idle();
         Err(self.endpoint.not_reached::<D>())
     }
 
-    /// It has answered, and is needed no more.
+    /// Takes back a connection that has answered.
     pub(super) async fn give_back(&self, taken: Taken<'_, D>) {
         let Taken { mut open, _place } = taken;
         open.answered_at = Instant::now();
@@ -233,7 +231,7 @@ impl<D: Database> Connections<D> {
         idle.push(open);
     }
 
-    /// Closes those that have been idle for long, until it is dropped.
+    /// Closes connections that have been idle for too long. Runs until it is dropped.
     pub(super) async fn close_unneeded(&self, time: &Time) {
         let Some(limit) = self.idle_limit else {
             return;
@@ -258,7 +256,7 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// Whether nobody is thought to need a connection, until somebody does.
+    /// Whether nobody is expected to need a connection.
     pub(super) fn rests(&self) -> bool {
         self.rests.load(Ordering::Relaxed)
     }
@@ -270,12 +268,12 @@ impl<D: Database> Connections<D> {
         self.rests.store(rests, Ordering::Relaxed);
     }
 
-    /// Closes those that are not in use, at once: the server need not answer.
+    /// Closes the idle connections at once, without telling the server.
     pub(super) fn drop_idle(&self) {
         self.idle.lock().clear();
     }
 
-    /// Closes those that are not in use.
+    /// Closes the idle connections.
     pub(super) async fn close_idle(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         for open in idle {
@@ -283,7 +281,7 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// Gives out no more of them. Those that are in use are closed when they come back.
+    /// Gives out no more connections. Those in use are closed when they come back.
     pub(super) fn close(&self) {
         self.recall();
         self.turns.close();

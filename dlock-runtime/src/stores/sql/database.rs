@@ -1,4 +1,4 @@
-//! What is particular to a kind of database, and the settings of a backend.
+//! What differs from one kind of database to the next, and the settings of a backend.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,48 +12,49 @@ use crate::stores::meaning;
 
 /// A kind of database, and how to reach one.
 pub trait Database: Clone + Send + Sync + 'static {
-    /// What it is called in messages.
+    /// Its name in messages.
     const NAME: &'static str;
 
     /// Its driver.
     type Sql: sqlx::Database;
 
-    /// What it says in its own way, for the [scripts](super::script).
+    /// The SQL that is particular to it, for the [scripts](super::script).
     const WORDS: &'static str;
 
-    /// What to set so that tokens outlive a crash of its machine, for messages;
-    /// empty if they always do.
+    /// For messages: what to set so that tokens outlive a crash of its machine. Empty if they
+    /// always do.
     const DURABLE_WITH: &'static str = "";
 
-    /// How soon a waiter's turn is looked for where no messages come.
+    /// How often waited-for locks are looked at where no notifications come.
     const PACE: Pace;
 
-    /// How long to wait before an attempt is repeated, the first time and at most.
+    /// The pauses between the attempts of an operation: the first and the longest.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
 
-    /// What servers like it speak. `None`, it is a file: no connection to it is
-    /// forgotten on the way, it runs nothing later, and a process that ends leaves
-    /// files behind which closing one removes.
+    /// The protocol of its servers. `None` for a file: no network can cut off its connections,
+    /// nothing runs later than its caller waits, and its last connection must be closed, which
+    /// removes the file `-wal` beside it (<https://www.sqlite.org/wal.html>).
     const PROTOCOL: Option<Protocol>;
 
     const IS_FILE: bool = Self::PROTOCOL.is_none();
 
-    /// Whether what goes together is no transaction, but statements that are one each: an
-    /// error does not say that nothing was done. And a lock that has no row yet is not
-    /// taken, as that needs more than a statement; there is an answer for each that has one.
+    /// Whether each statement of a script for several locks commits by itself. An error of such a
+    /// script does not mean that nothing was done. A lock that is missing in the answer to
+    /// `take_together` was not taken, and is asked for alone: it may have no row yet, which takes
+    /// more than one statement.
     const EACH_COMMITS: bool = false;
 
-    /// Whether it has statements that take or give back a lone lock.
+    /// Whether it has the statements `quick_take` and `quick_release`.
     const IS_QUICK: bool = false;
 
-    /// Which parameters of its URL say how connections are encrypted.
+    /// For messages: the parameters of its URL that are about encryption.
     const TLS_ADVICE: &'static str = "";
 
-    /// What to do when no connection was to be had in time.
+    /// For messages: what to do if there was no connection in time.
     const UNREACHED_ADVICE: &'static str =
         "check that it runs and that the URL names its host and port";
 
-    /// What to do when a script was not answered in time.
+    /// For messages: what to do if a script was not answered in time.
     const SILENCE_ADVICE: &'static str = "check the network, or raise the request timeout";
 
     fn location(options: &Options<Self>) -> Location;
@@ -61,27 +62,28 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Sets what dlock needs on its connections.
     fn prepare(options: Options<Self>) -> Options<Self>;
 
-    /// Its connections bear this name, where the driver can name them and nobody else has.
+    /// Gives this name to the connections, if the driver can do that and the service has not named
+    /// them.
     fn named(options: Options<Self>, label: &str) -> Options<Self> {
         let _ = label;
         options
     }
 
-    /// What each statement begins with, where a connection cannot bear a name.
+    /// What each statement begins with, if connections cannot have a name.
     fn mark(label: &str) -> String {
         let _ = label;
         String::new()
     }
 
-    /// Writes text as a literal.
+    /// Appends the text as a literal.
     fn literal(out: &mut String, text: &str);
 
-    /// What an error means, if it is the database's own.
+    /// What an error means; `None` if that is the same for every database.
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
 
-    /// Takes or gives back one lock by one of the statements `quick_take` and
-    /// `quick_release`, and answers as the script does; no row, if it did nothing. A
-    /// connection that `is_new` has prepared none of them.
+    /// Takes or gives back one lock by the statement `quick_take` or `quick_release`. Answers as
+    /// the script does; no row means that nothing was done. With `is_new`, the connection has not
+    /// prepared the statements yet.
     fn quick(
         connection: &mut Connection<Self>,
         what: Together,
@@ -93,10 +95,9 @@ pub trait Database: Clone + Send + Sync + 'static {
         async { Ok(Vec::new()) }
     }
 
-    /// Runs a script as one message. Of the rows that come back, those of so many
-    /// columns are its answer: other statements of the script answer too. They are read
-    /// as text, and their types are not checked: what is a number to one statement is a
-    /// short one to another.
+    /// Runs a script as one message. Its answer is the rows with this many columns: other
+    /// statements of the script return rows too. All values are read as text and their types are
+    /// not checked, since two statements may return the same column as integers of different sizes.
     fn run(
         connection: &mut Connection<Self>,
         script: &str,
@@ -108,7 +109,7 @@ pub(super) type Connection<D> = <<D as Database>::Sql as sqlx::Database>::Connec
 type PoolSettings<D> = PoolOptions<<D as Database>::Sql>;
 pub(super) type Options<D> = <Connection<D> as sqlx::Connection>::Options;
 
-/// What is written alike for each database: `sqlx` knows only the concrete types.
+/// The implementation of `run`. It is a macro because `sqlx` executes only on concrete types.
 macro_rules! by_driver {
     () => {
         async fn run(
@@ -123,7 +124,7 @@ macro_rules! by_driver {
 }
 pub(super) use by_driver;
 
-/// Those rows that have so many columns.
+/// The rows that have this many columns.
 macro_rules! rows_of {
     ($rows:ident, $columns:ident) => {{
         use sqlx::Row as _;
@@ -143,7 +144,7 @@ pub(super) use rows_of;
 pub struct Row(pub(super) Vec<String>);
 
 impl Row {
-    /// The number in a column that is one.
+    /// The value as a number; 0 if it is not one.
     pub(super) fn int(&self, column: usize) -> i64 {
         self.text(column).parse().unwrap_or(0)
     }
@@ -162,18 +163,19 @@ pub enum RetryPolicy {
     /// Nothing: it would fail again.
     #[default]
     Stop,
-    /// The script was undone, and may be repeated: a deadlock, a database that is
-    /// busy.
+    /// The script was undone and may be repeated: the database was busy, or another session has
+    /// changed the row meanwhile.
     Again,
-    /// The script was undone, as somebody keeps a row that it needs.
+    /// The script was undone because another session kept a row that it needs, or both waited for
+    /// each other (a deadlock).
     Kept,
-    /// The connection has ended. Nobody knows whether the script was run.
+    /// Another connection is needed. Whether the script was run is not known.
     Reconnect,
 }
 
-/// How soon a waiter's turn is looked for where no messages come. The pause
-/// grows with how long nothing has happened: those who wait for a lock that goes
-/// from hand to hand look often, those who wait for a long job seldom.
+/// How often a waited-for lock is looked at where no notifications come. The pause grows with the
+/// time in which nothing has happened: a lock that changes hands often is looked at often, one that
+/// is held for a long job seldom.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub(super) shortest: Duration,
@@ -183,24 +185,24 @@ pub struct Pace {
 /// Where a database is.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// As it is named in messages, where no password is.
+    /// As messages name it: without a password.
     pub(super) name: String,
-    /// Host and port, if it is connected to. A file or a socket refuses nothing.
+    /// Host and port; `None` for a file or a Unix socket, which are on this machine.
     pub(super) address: Option<String>,
 }
 
-/// What the settings of a backend say.
+/// The settings of a backend.
 #[derive(Clone)]
 pub(crate) struct SqlConfig<D: Database> {
     pub(super) options: Options<D>,
-    /// How its connections are opened.
+    /// The service's own settings for opening connections.
     pub(super) pool: PoolSettings<D>,
     pub(super) create_tables: bool,
     pub(super) max_connections: u32,
 }
 
 impl<D: Database> SqlConfig<D> {
-    /// As it is named in messages.
+    /// As messages name it.
     pub(super) fn name(&self) -> String {
         format!("{} {}", D::NAME, D::location(&self.options).name)
     }
@@ -210,7 +212,7 @@ impl<D: Database> SqlConfig<D> {
         Some(Servers::new(D::PROTOCOL?, [address]))
     }
 
-    /// What opens connections of dlock's own, with the settings of the service.
+    /// A pool that only opens dlock's connections, with the settings of the service.
     pub(super) fn opener(&self, request_timeout: Duration) -> Pool<D::Sql> {
         let pool = self.pool.clone();
         pool.max_connections(self.max_connections)

@@ -1,15 +1,14 @@
-//! Whether tokens outlive a crash of the machine that the database is on.
+//! Whether tokens outlive a crash of the machine of the database.
 //!
-//! A token that was given out and is then lost is given out once more, and
-//! nothing tells the two apart. So the transaction that draws it waits for the
-//! disk, where the session can make it. What the session cannot change, the
-//! server is asked for, in that very transaction: a connection may lead to
-//! another server than before, and behind a pooler each transaction may. What
-//! cannot be read counts as not durable.
+//! If a crash undoes a grant, its token is given out once more, and nothing tells the two grants
+//! apart. So the transaction that draws a token waits for the disk, if the session can make it
+//! wait. What the session cannot change is read from the server's settings in that same
+//! transaction: a connection may lead to another server than before, and behind a pooler each
+//! transaction may. A setting that cannot be read counts as not durable.
 //!
-//! A release need not wait: if it is undone, the lease ends by itself. Nor does a
-//! renewal that is undone take a token back, but it ends a lease that its holder
-//! believes in; so those do wait.
+//! A release need not wait: if a crash undoes it, the lease ends by itself. A renewal waits on a
+//! server, since its holder would rely on a lease that has ended. (In SQLite, the holder does not
+//! outlive the crash.)
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,27 +19,27 @@ use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 use crate::stores::tier::FoundTier;
 use crate::sync::Mutex;
 
-/// Of the script `check`: the version of the tables, two columns, then whether the
+/// The columns of the script `check`: the version of the tables, two others, then whether the
 /// server's settings and the tables make tokens durable.
 pub(super) const COLUMNS: usize = 5;
 
-/// How often those who were refused have it looked at again.
+/// How often the settings are read again while tokens are not strict.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the database has last said of it.
+/// What the database has last reported.
 pub(super) struct Durability {
     tier: FoundTier,
-    /// Of the tables. They are looked at when connecting.
+    /// Whether the tables are durable, when they were last looked at.
     tables: AtomicBool,
-    /// It was told that they are not strict, and they were not since.
+    /// The warning was logged, and tokens have not been strict since.
     warned: AtomicBool,
     looked: Mutex<Instant>,
-    /// What to set.
+    /// For messages: what to set.
     with: &'static str,
 }
 
 impl Durability {
-    /// Nothing has been looked at yet.
+    /// Before anything was read.
     pub(super) fn unknown(with: &'static str) -> Self {
         Self {
             tier: FoundTier::unknown(),
@@ -51,8 +50,9 @@ impl Durability {
         }
     }
 
-    /// What the tokens are worth, and whether to look at it again now: who needs strict
-    /// ones is refused, and would never learn that they are strict by now.
+    /// What the tokens are worth, and whether to read the settings again now. A call that needs
+    /// strict tokens is refused without a grant, so without this it would never find out that they
+    /// are strict by now.
     pub(super) fn tokens(&self) -> (TokenTier, bool) {
         let tier = self.tier.get();
         let mut looked = self.looked.lock();
@@ -63,7 +63,7 @@ impl Durability {
         (tier, due)
     }
 
-    /// Reads what `check` has answered, and whether the tables are those of this version.
+    /// Reads the answer of `check`. An error if the tables are not those of this version.
     pub(super) fn read(&self, rows: &[Row], endpoint: &Endpoint) -> Result<(), BackendError> {
         const VERSION: i64 = 1;
         let wrong = |what| {
@@ -88,7 +88,7 @@ impl Durability {
         Ok(())
     }
 
-    /// A transaction has said whether what it commits is durable.
+    /// A transaction has reported whether what it commits is durable.
     pub(super) fn found(&self, durable: bool, endpoint: &Endpoint) {
         let tier = match durable && self.tables.load(Ordering::Acquire) {
             true => TokenTier::Strict,
@@ -104,7 +104,7 @@ impl Durability {
         }
     }
 
-    /// What a crash may undo, and what to do about it.
+    /// What a crash may undo, and what to do about it. `None` if tokens are strict.
     pub(super) fn risk(&self, endpoint: &Endpoint) -> Option<String> {
         let with = self.with;
         (self.tier.get() != TokenTier::Strict).then(|| {

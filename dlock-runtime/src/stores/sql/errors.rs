@@ -1,4 +1,4 @@
-//! Why a script has failed, and what can be done then.
+//! Why a script failed, and what can be done then.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,28 +13,27 @@ pub(super) const FOREIGN_TOKEN: &str = "a number in the row of this lock in the 
                                         not help, the `floor` of dlock_meta was not either: set \
                                         it to the highest token that was given out";
 
-/// A database as it is named in messages, where no password is.
+/// A database, as messages name it: without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) name: String,
     pub(super) request_timeout: Duration,
 }
 
-/// Why a script has failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) retry: RetryPolicy,
     pub(super) cause: Cause,
-    /// When it was sent, if it was.
+    /// When it was sent; if it was not, when it was given up.
     pub(super) sent_at: Instant,
     pub(super) was_sent: bool,
-    /// It was sent before, and an error that came then does not say that nothing was done.
+    /// Statements may have been committed before the error, by this attempt or an earlier one.
     pub(super) may_be_done: bool,
 }
 
 impl Endpoint {
     fn is_out<D: Database>(&self, how: &str, advice: &str) -> BackendError {
-        // What is no server is always reached, and does not answer.
+        // A file is reached without a network, so it can only fail to answer.
         let how = if D::IS_FILE { "did not answer" } else { how };
         BackendError::unavailable(format!(
             "{self} {how} within {:?}; {advice}",
@@ -42,12 +41,12 @@ impl Endpoint {
         ))
     }
 
-    /// A script was not answered in time.
+    /// The error of a script that was not answered in time.
     pub(super) fn is_silent<D: Database>(&self) -> BackendError {
         self.is_out::<D>("did not answer", D::SILENCE_ADVICE)
     }
 
-    /// No connection was to be had in time.
+    /// The failure of a script for which no connection was free, or could be opened, in time.
     pub(super) fn not_reached<D: Database>(&self) -> Failed {
         let error = self.is_out::<D>("could not be reached", D::UNREACHED_ADVICE);
         Failed {
@@ -59,12 +58,12 @@ impl Endpoint {
         }
     }
 
-    /// A row of a lock was written by somebody else.
+    /// The error for a row of a lock that another program has written.
     pub(super) fn foreign_token(&self) -> BackendError {
         BackendError::unavailable(format!("{self}: {FOREIGN_TOKEN}"))
     }
 
-    /// The driver could not read an answer at all.
+    /// The failure of a script over whose answer the driver has panicked.
     pub(super) fn nonsense(&self) -> Failed {
         let error = BackendError::unavailable(format!(
             "{self} gave an answer that its driver cannot read; is there something else behind \
@@ -79,7 +78,7 @@ impl Endpoint {
         }
     }
 
-    /// What an error means that came instead of an answer.
+    /// The failure of a script to which the driver has returned this error.
     pub(super) fn failed<D: Database>(&self, error: sqlx::Error, sent_at: Instant) -> Failed {
         let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
         let told = meaning.error(self, &error);
@@ -119,7 +118,7 @@ impl From<Failed> for Failure {
     }
 }
 
-/// What the database has not said itself.
+/// The meaning of an error that does not come from the database itself.
 fn other<D: Database>(error: &sqlx::Error) -> Meaning {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {

@@ -1,4 +1,4 @@
-//! The way of a script to the task that runs it, and of its answer to who waits for it.
+//! How a script gets to the task that runs it, and its answer back to the caller.
 
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
@@ -15,37 +15,38 @@ use super::run::Answer;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 
-/// So long after its deadline, nobody waits any more for a script to say that there is
-/// no answer: the driver may be stuck in the operating system.
+/// How long after the deadline a caller still waits for the task to report that no answer came. The
+/// driver may be stuck in the operating system.
 const STUCK: Duration = Duration::from_millis(20);
 
-/// A script that is being run.
+/// A script that is being run or waits to be sent, as its caller sees it.
 pub(crate) struct Exchange {
     came: oneshot::Receiver<Came>,
-    /// When it was asked for.
+    /// When the caller asked.
     pub(super) begun: Instant,
     pub(super) leave: Leave,
-    /// Run by who waits for this.
+    /// The work itself, if the caller runs it while it waits.
     pub(super) lent: Option<Lent>,
-    /// Who waits for it waits until then.
+    /// The caller waits no longer than this.
     limit: Deadline,
 }
 
-/// Whether something is sent, which is said once: `false`, it is not.
+/// Whether a request is sent. This is decided once, by whoever comes first: the task that sends it
+/// (`true`), or the caller that gives up (`false`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leave(Arc<OnceLock<bool>>);
 
 pub(super) type Came = Result<Answer, Failed>;
 
 impl Leave {
-    /// `false`: it is not to go.
+    /// Decides to send it. `false`: the caller has given it up.
     pub(super) fn takes(&self) -> bool {
         self.0.set(true).is_ok()
     }
 }
 
 impl Exchange {
-    /// One that is told its answer by the other.
+    /// A new exchange, and the sender of its answer.
     pub(super) fn new(time: &Time, deadline: Deadline) -> (oneshot::Sender<Came>, Self) {
         let (tell, came) = oneshot::channel();
         let exchange = Self {
@@ -58,12 +59,12 @@ impl Exchange {
         (tell, exchange)
     }
 
-    /// It is not to go any more. `false`: it has gone.
+    /// Gives up a request that has not been sent. `false`: it has been sent.
     pub(super) fn stays(&self) -> bool {
         !self.leave.0.get_or_init(|| false)
     }
 
-    /// `None`: it has no more time, and goes on.
+    /// Waits for the answer. `None`: it did not come in time, and the script goes on.
     pub(super) async fn reply(&mut self, time: &Time) -> Option<Result<Came, RecvError>> {
         let limit = self.limit;
         time.bound(limit, self.came()).await.ok()
@@ -79,7 +80,7 @@ impl Exchange {
         .await
     }
 
-    /// Waits for as long as it takes: whether it is known what became of it.
+    /// Waits for the end, however long that takes. Returns whether the outcome is known.
     pub(super) async fn ends(mut self) -> bool {
         match self.came().await {
             Ok(Ok(_)) => true,
@@ -90,7 +91,7 @@ impl Exchange {
 }
 
 impl Drop for Exchange {
-    /// Nobody waits any more. What was begun goes on.
+    /// The caller has left. Work that it ran itself goes on at the manager.
     fn drop(&mut self) {
         if let Some(lent) = &self.lent {
             lent.recall();

@@ -1,4 +1,4 @@
-//! Looking at locks.
+//! Reads what the scripts show of locks.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,26 +7,27 @@ use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
 use crate::stores::asker::Asker;
 use crate::token::FencingToken;
 
-/// Key, mode, owner, ms until the lease ends or what was done is forgotten, when the owner
-/// got it, number of waiters, the token of its grant or 0.
+/// The columns: key, mode, owner, ms until the lease ends or what was done is forgotten, when the
+/// owner got it, number of waiters, the token of its grant or 0.
 pub(super) const COLUMNS: usize = 7;
 
-/// Of who waits: owner, mode.
+/// The columns of a waiter: owner, mode.
 pub(super) const PLACE_COLUMNS: usize = 2;
 
-/// The rows of one lock stand beside each other.
+/// The rows of one lock follow each other.
 pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
     let mut locks: Vec<LockInfo> = Vec::new();
     for row in rows {
         let left = u64::try_from(row.int(3)).ok().map(Duration::from_millis);
-        // What somebody else wrote is shown as it is.
+        // An owner that dlock has not written is shown as it is.
         let asker = Asker::read(row.text(2)).filter(|_| row.text(1) == "r");
         let mode = match row.text(1) {
             "r" => asker.map_or(Mode::Read, |asker| asker.mode),
             _ => Mode::Write,
         };
         let holder = HolderInfo::new(row.text(2).to_owned(), left);
-        // A process of the version before leaves the time of another owner there.
+        // The previous version does not write this column, so it may have the time of an earlier
+        // owner. Owners of that version name no process.
         let is_signed = holder.process.is_some() && row.text(1) != "d";
         let since = u64::try_from(row.int(4)).ok().filter(|_| is_signed);
         let since = since.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
@@ -51,7 +52,6 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
     locks
 }
 
-/// Those who wait.
 pub(super) fn queue(rows: &[Row]) -> Vec<WaiterInfo> {
     let places = rows.iter().map(|row| {
         let owner = row.text(0);

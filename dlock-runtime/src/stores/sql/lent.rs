@@ -1,6 +1,6 @@
-//! What is run by whoever waits for it, which saves a hop to the manager's thread and
-//! back. It belongs to the manager all the same: it goes on there when its waiter has
-//! left, or when somebody else needs what it has. A waiter may stand still.
+//! Work that its caller runs while it waits for it, which saves a hop to the manager's thread and
+//! back. It still belongs to the manager: it goes on there when the caller leaves, or when somebody
+//! else needs its connection, since a caller may stand still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 pub(super) struct Lent(Arc<Shared>);
 
 struct Shared {
-    /// Until it is done, or is run by the manager.
+    /// `None` once it is done, or the manager runs it.
     work: Mutex<Option<BoxFuture<'static, ()>>>,
     is_recalled: AtomicBool,
     time: Time,
@@ -30,11 +30,11 @@ impl Lent {
         }))
     }
 
-    /// Goes on with it, if it is still here.
+    /// Polls the work, if it is still here.
     pub(super) fn poll(&self, cx: &mut Context<'_>) {
         let mut work = self.0.work.lock();
         if let Some(future) = &mut *work {
-            // Its connection and its timers are the manager's.
+            // Its connection and its timers belong to the manager's runtime.
             let _manager = self.0.time.manager().enter();
             if future.as_mut().poll(cx).is_ready() {
                 *work = None;
@@ -50,9 +50,8 @@ impl Lent {
         self.go_if_recalled();
     }
 
-    /// Hands the work to the manager, if it was recalled. While somebody polls it, the lock is
-    /// taken, and that poll looks here when it has let go; it may also be this very work that
-    /// recalls itself.
+    /// Gives recalled work to the manager. Whoever is polling it meanwhile checks again after the
+    /// poll; this includes the work itself, if it waits for the connection that it has.
     fn go_if_recalled(&self) {
         // Recalling writes the flag and then tries the lock; a poll frees the lock and then reads
         // the flag. One of the two has to see what the other has written.
@@ -93,11 +92,11 @@ mod tests {
         poll(&lent);
         lent.recall();
         told.await.expect("it goes on");
-        // Who comes at last finds nothing to do.
+        // A late poll finds nothing to do.
         poll(&lent);
     }
 
-    /// It needs what it has itself.
+    /// Work may ask for the connection that it already has, and so recall itself.
     #[tokio::test]
     async fn what_recalls_itself_goes_on_too() {
         let time = Time::of_the_machine(Handle::current());

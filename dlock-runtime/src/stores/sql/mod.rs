@@ -1,17 +1,14 @@
-//! Databases: one protocol over three tables, for each database that `sqlx`
-//! speaks to.
+//! Databases: one protocol over five tables, for PostgreSQL, MySQL, MariaDB and SQLite.
 //!
-//! - A lock is a row, found by its name. Each operation is one script of SQL
-//!   that the database runs as one transaction, under the lock of that row.
-//! - Who does not get it waits in a queue table. Those who come later see that
-//!   somebody waits in the row itself, so that nobody overtakes.
-//! - Leases end by the database's clock, and the owner is compared in every
-//!   statement.
-//! - The fencing token is a counter in the row. Before rows are removed, a floor
-//!   for those that come later is raised above them.
+//! - A lock is a row, found by its name. An operation is one script of SQL, which the database runs
+//!   as one transaction, under the lock of that row.
+//! - A request that does not get the lock waits in a queue table. The lock's row says that somebody
+//!   waits, so a later request finds out from the row alone, and does not overtake.
+//! - Leases end by the database's clock, and every statement compares the owner.
+//! - The fencing token is a counter in the row. Before rows are removed, the floor from which new
+//!   rows count is raised above their counters.
 //!
-//! What each part does is said at the top of its file; `protocol.sql` is
-//! the protocol itself.
+//! The top of each file says what the file does; `protocol.sql` is the protocol itself.
 
 mod batches;
 mod clean;
@@ -56,9 +53,9 @@ pub struct Sql<D: Notifies> {
 }
 
 impl<D: Notifies> Sql<D> {
-    /// A server's tables are made only if that is asked for: a service has no right
-    /// to do it as a rule. Each connection is used for milliseconds at a time; a
-    /// file has one writer.
+    /// The tables of a server are created only on request, since a service usually has no right to
+    /// do that. Four connections are enough for a server, as each is used for milliseconds at a
+    /// time; a file has one writer.
     fn with(options: Options<D>, pool: PoolOptions<D::Sql>) -> Self {
         Self {
             engine: Engine::new(SqlConfig {

@@ -1,30 +1,29 @@
--- The protocol, which the databases have in common. Each statement stands behind a
--- line with its name, by which others put it in their place.
+-- The part of the protocol that all databases have in common. Each statement follows a line with
+-- its name. In another statement, this name in braces stands for it.
 --
--- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it; in the
--- queue its mode is `p`.
+-- A request for one of n permits is a reader, with "/<n>" behind its owner. In the queue, its mode
+-- is `p`.
 --
--- A lock whose body was to run once, and has been done, has the mode `d`: its row is a
--- mark, with who has done it as its owner, for as long as `expires_at` says.
+-- When a body that was to run once has been done, the row of its lock becomes a mark: its mode is
+-- `d`, its owner is the one that has done it, and it counts until `expires_at`.
 
 --- acquire
--- Takes the lock, or a place in its queue. The one question of a waiter, asked
--- as often as it likes: who holds the lock already has its lease extended, and
--- who is in the queue keeps its place. No place is numbered 0 but that of a
--- holder within its own script.
+-- Takes the lock, or a place in its queue. A waiter asks only this, and may repeat it at any time:
+-- if it holds the lock already, its lease is extended; if it is in the queue, it keeps its place.
+-- Ticket 0 is the place of a holder, while its own script runs.
 --
--- The row of the lock is the mutex of its key: every statement behind {lock}
--- sees all that was done for this key before, and is alone with it.
+-- The row of the lock is the mutex of its key: every statement behind {lock} sees all that was done
+-- for this key before, and is alone with it.
 --
 --   $key $owner $process $mode $ttl   $queue: nothing, `wait` or `wait_alive`
 --   $grant: `grant_read`, `grant_permit` or `grant_write`
---   $most: how many may have the lock together, as the asker would have it
+--   $most: how many may hold the lock together if this request does: none besides a
+--     writer (0), n for a permit, any number for a reader
 --   $beside: `wake_beside` for a permit, else nothing
 --
--- One row: 1 if it is had, 2 if its body has been done, 3 if the owner was taken out of the
--- queue, else 0; the token; for how many
--- ms more somebody else has it; 1 if the token outlives a crash, else 0; who has it, the
--- last of those who share it.
+-- One row: 1 if the request has the lock, 2 if its body has been done, 3 if the owner was taken out
+-- of the queue, else 0; the token; for how many ms more the lock is held; 1 if the token outlives a
+-- crash, else 0; the owner in the row, of several holders the one that came last.
 {begin_grant};
 {lock};
 {number};
@@ -45,15 +44,15 @@ SELECT CASE WHEN {held} THEN 1 WHEN {is_done} THEN 2 WHEN {is_out} THEN 3 ELSE 0
 COMMIT
 
 --- number
--- A new row counts on from where those that were removed had got to. Read in a
--- statement of its own, behind the one that made the row: whoever removed the
--- row before had raised the floor in the same transaction, and that was over.
+-- A new row counts from the floor. The floor is read by a statement of its own, behind the one that
+-- made the row: if another transaction has removed the earlier row, it has raised the floor as
+-- well, and was committed before this row could be made.
 UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) WHERE name = $key AND token = 0
 
 --- keep_place
--- Who holds the lock already goes before everybody: it asks again because an
--- answer was lost, and nobody is to be put before it, nor to lose a place. The
--- place is left again below.
+-- A request that holds the lock already goes before everybody: it asks again because an answer was
+-- lost, so it must not be put behind others, nor cost them their places. In {pass} it leaves this
+-- place again.
 INSERT INTO dlock_queue (name, ticket, owner, mode, process)
     SELECT l.name, 0, $owner, $mode, $process FROM dlock_lock l
     WHERE l.name = $key AND {held}
@@ -74,12 +73,13 @@ EXISTS (SELECT 1 FROM dlock_lock h
         WHERE h.name = $key AND h.mode = 'd' AND h.expires_at > {now})
 
 --- is_out
--- The owner was taken out of the queue, by which it stands among the processes for a while.
+-- The owner was taken out of the queue: its name then stands among the processes for a while.
 EXISTS (SELECT 1 FROM dlock_process o WHERE o.process = $out AND o.alive_until > {now})
 
 --- true_end
--- What the row says of the end: of the last reader's lease, or that nobody has
--- had it since now at the latest, if a clock that was ahead has given it back.
+-- Corrects `expires_at`. For a lock that readers share, it is the end of the last lease. For a lock
+-- that nobody holds, it is not later than now: it would be if the clock was set back after the lock
+-- was given back.
 UPDATE dlock_lock SET expires_at = COALESCE(
         (SELECT MAX(r.expires_at) FROM dlock_reader r WHERE r.name = $key),
         CASE WHEN expires_at > {now} THEN {now} ELSE expires_at END)
@@ -120,14 +120,15 @@ INSERT INTO dlock_reader (name, owner, since, expires_at)
 {let_in}
 
 --- is_next
--- Readers go past readers, and permits past those of no smaller number, for whom there
--- is room even so: they are counted.
+-- Nobody is ahead who allows fewer holders than this request does. So readers go past readers, and
+-- permits past those of the same or a larger number. For these there is room even then: {has_room}
+-- counts them.
 ((l.mode = 'r' OR l.expires_at <= {now}) AND NOT EXISTS (
     SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.ticket < {place} AND {most} < $most))
 
 --- has_room
--- Beside those who have the lock, and those who are let in before. For who has it already
--- there is room, however many have come since.
+-- There is room beside the holders, and beside all waiters that are ahead. A request that holds the
+-- lock already has its room, however many have come since.
 (CASE WHEN {place} = 0 THEN 0
     ELSE {sharers} + (SELECT COUNT(*) FROM dlock_queue b WHERE b.name = $key AND b.ticket < {place})
     END < $most)
@@ -137,7 +138,7 @@ INSERT INTO dlock_reader (name, owner, since, expires_at)
     AND l.mode = 'r' AND l.expires_at > {now})
 
 --- most
--- How many may have the lock together, as who waits would have it.
+-- How many may hold the lock together if this waiter does.
 CASE mode WHEN 'w' THEN 0 WHEN 'r' THEN 9223372036854775807 ELSE {permits} END
 
 --- let_in
@@ -152,12 +153,13 @@ COALESCE((SELECT m.ticket FROM (SELECT MIN(t.ticket) AS ticket
     9223372036854775807)
 
 --- pass
--- Who is let in leaves the queue, and so do those before it who did not come
--- when the lock was free: they are dead, or take a new place when they notice.
--- Those whom it could go past have lost nothing, and stay. Who is told that it has been
--- done leaves the queue as well.
--- In this order: without its own place it would be behind everybody, and
--- MySQL reads it only when it comes to a row that it has to compare.
+-- A request that gets the lock leaves the queue. Those ahead of it lose their places, since they
+-- did not come while the lock was free: they are dead, or take a new place when they notice. Those
+-- that it may go past have missed nothing, and stay. A request whose body has been done leaves the
+-- queue too.
+--
+-- Two statements, in this order: once its own place is gone, {place} is behind everybody. In a
+-- single statement, MySQL would read {place} only when it comes to a row that it has to compare.
 DELETE FROM dlock_queue WHERE name = $key AND ticket < {place}
     AND ($mode = 'w' OR {most} < $most) AND {held};
 DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND ({held} OR {is_done})
@@ -167,14 +169,14 @@ UPDATE dlock_lock SET waited = CASE WHEN EXISTS (
     SELECT 1 FROM dlock_queue q WHERE q.name = $key) THEN 1 ELSE 0 END WHERE name = $key
 
 --- first
--- Of those who wait for permits, the first of all: who is let in tells the others, or
--- they look.
+-- No live waiter is ahead; or only readers are, and this waiter does not write. Of the waiters for
+-- permits this is only the first: when it gets the lock, it notifies the others, or they look.
 NOT EXISTS (SELECT 1 FROM dlock_queue a, dlock_process p
     WHERE a.name = q.name AND a.ticket < q.ticket AND (a.mode <> 'r' OR q.mode = 'w')
         AND p.process = a.process AND p.alive_until > {now})
 
 --- release
--- Gives the locks of writers back and tells the next in their queues.
+-- Gives back the locks of writers, and notifies the next in their queues.
 --
 --   [$key $owner]
 --
@@ -187,7 +189,7 @@ $calm
 COMMIT
 
 --- release_together
--- More than one of them.
+-- Gives back several locks.
 {release}
 
 --- take_together
@@ -200,8 +202,7 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
     RETURNING name
 
 --- leave
--- Gives back whatever an owner has: the lock, its share of it, its place in the
--- queue.
+-- Gives back whatever an owner has: the lock, its share of it, its place in the queue.
 --
 --   $key $owner
 --
@@ -221,8 +222,9 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
 COMMIT
 
 --- take_out
--- Takes a waiter out of the queue, and says so to whoever asks by its name: it does at its
--- next beat, or it is dead; or it was paused for longer, and takes a new place when it asks.
+-- Removes a waiter from the queue, and leaves a row by which it is told so when it asks. A waiter
+-- that is alive asks at its next beat. One that was paused for longer than this row lasts takes a
+-- new place when it asks.
 --
 --   $key $owner $out
 --
@@ -231,7 +233,7 @@ COMMIT
 {lock};
 {number};
 SELECT COUNT(*) FROM dlock_queue WHERE name = $key AND owner = $owner;
--- Of one that did not ask while it stood there, and has a place again.
+-- Left from before, by an owner that did not ask in time and has a place again.
 DELETE FROM dlock_process WHERE process = $out AND alive_until <= {now};
 INSERT INTO dlock_process (process, alive_until)
     SELECT $out, {now} + 2 * $alive FROM dlock_queue WHERE name = $key AND owner = $owner;
@@ -241,12 +243,13 @@ INSERT INTO dlock_process (process, alive_until)
 COMMIT
 
 --- done
--- Leaves a mark in the place of the lock that its owner holds, and tells all who wait.
--- They keep their places until they ask, by which who looks finds out; but the dead.
+-- Replaces the lock that its owner holds by a mark, and notifies all waiters. They keep their
+-- places until they ask, so that those that are not notified find out by a look. Dead waiters lose
+-- theirs.
 --
 --   $key $owner   $ttl: for how long it is remembered
 --
--- One row: 1 if the mark is there, by this or by the same script before, else 0.
+-- One row: 1 if the mark is there, made by this script or by the same script before, else 0.
 {begin_grant};
 {lock};
 {number};
@@ -277,9 +280,9 @@ UPDATE dlock_lock SET mode = 'w', owner = '', expires_at = {now}
     RETURNING name
 
 --- raise_tokens
--- Keeps a floor for all tokens: for the rows that come, and for those that are there. A
--- script that runs beside it may have read the floor before it was raised, for a row that
--- it has made and that nobody sees yet: so each database waits for those, in its own way.
+-- Raises the floor of all tokens: for new rows, and for those that are there. Another script may
+-- have read the old floor, for a row that it has made and that nobody else sees before its commit.
+-- {raise_rows} waits for such rows, in each database in its own way.
 --
 --   $floor
 {begin_grant};
@@ -298,9 +301,10 @@ DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN 
     SELECT process FROM dlock_process WHERE alive_until > {now}))
 
 --- give_up
--- Gives up the place of an owner that nobody waits for, or without an owner only
--- those of the dead, and tells who is first now. It ends no lock: a clone of this
--- process has the same name, and what the owner waited for may be its by now.
+-- Removes the place of an owner that does not wait any more, and those of dead waiters; without an
+-- owner, only the latter. Notifies who is first then. It ends no lease: a copy of this process (a
+-- machine that was restored from a snapshot) has the same name, and its waiter may hold the lock by
+-- now.
 --
 --   $key $owner
 {begin};
@@ -320,8 +324,8 @@ SELECT l.owner FROM dlock_lock l
 --- renew_read
 {lock};
 {number};
--- Readers have the lock for as long as its row says so: a writer may have got it
--- since, by a clock that was ahead, or somebody has taken it away by hand.
+-- Readers hold the lock only while its row says so: a writer may have got it since, if the clock
+-- was ahead, or an operator has removed it by hand.
 DELETE FROM dlock_reader WHERE name = $key AND NOT {is_read};
 UPDATE dlock_reader SET expires_at = {now} + $ttl
     WHERE name = $key AND owner = $owner AND expires_at > {now};
@@ -330,17 +334,17 @@ SELECT r.owner FROM dlock_reader r
     WHERE r.name = $key AND r.owner = $owner AND r.expires_at > {now}
 
 --- look
--- Which waiters of a process the lock is free for, or has been done. Those who wait for permits may be
--- shown twice.
+-- The waiters of a process that should ask: the lock is free for them, or its body has been done.
+-- Waiters for permits may be shown twice.
 --
---   $process   $permits: `look_for_room` if it has such, else nothing
+--   $process   $permits: `look_for_room` if the process has such waiters, else nothing
 $permits
 SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name AND {free_for}
 
 --- beat
--- Says that a process is alive, and shows its places in queues: with 1 where the
--- lock is free for it, or has been done.
+-- Records that a process is alive, and shows its places in queues. The last column is 1 if the
+-- waiter should ask, else 0.
 --
 --   $process $alive $permits
 {alive};
@@ -361,8 +365,8 @@ SELECT q.owner, q.name, 1 FROM ({line} AND q.name IN (
         AND (l.expires_at <= {now} OR l.owner = '' OR l.mode = 'r') AND {fits}
 
 --- line
--- Those who wait and are alive, each with how many are before it, and the smallest number
--- that one of those has.
+-- The waiters that are alive, each with the number of waiters ahead of it, and the smallest {most}
+-- of those.
 SELECT q.name, q.owner, q.mode, q.process, {most} AS most,
         COUNT(*) OVER before_it AS ahead, MIN({most}) OVER before_it AS lowest
     FROM dlock_queue q, dlock_process p WHERE p.process = q.process AND p.alive_until > {now}
@@ -378,20 +382,19 @@ WINDOW before_it AS (
 DELETE FROM dlock_process WHERE process = $process
 
 --- is_clean
--- When the tables were last cleaned, and how much is in them.
+-- Whether the tables should be cleaned (1 or 0), and how many rows they have.
 SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 0 END,
     (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
         + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)
     FROM dlock_meta
 
 --- clean
--- Removes what nobody needs any more: the rows of locks that are free, and what
--- the dead have left. The floor is raised above every counter that goes, in the
--- same transaction; but not to one that no lock's counting leads to: above it
--- there may be no room for the tokens of all others. Such a row stays.
+-- Removes what nobody needs any more: the rows of free locks, and what dead processes have left.
+-- The floor is raised to the highest counter that is removed, in the same transaction. A counter
+-- that is further above the floor than $room was written by another program, and there may be no
+-- tokens left above it. Its row stays.
 --
--- Rows: locks that are free, or have been done, and are waited for, perhaps by the dead
--- only.
+-- One row for each lock that is free or done, and has waiters. They may all be dead.
 {begin};
 UPDATE dlock_meta SET cleaned_at = {now};
 DELETE FROM dlock_process WHERE alive_until <= {now};
@@ -403,7 +406,7 @@ SELECT l.name FROM dlock_lock l WHERE (l.expires_at <= {now} OR l.mode = 'd') AN
 COMMIT
 
 --- is_over
--- What PostgreSQL says in its own way.
+-- PostgreSQL has a condition of its own.
 {is_unused}
 
 --- is_unused
@@ -421,17 +424,17 @@ SELECT process, alive_until FROM dlock_process WHERE 1 = 0;
 SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 
 --- server
--- For people. Of one that takes no writes, a connection alone does not tell.
+-- For people. That a server takes no writes does not show when connecting.
 SELECT {version_of_server}, {read_only}
 
 --- inspect
--- Who holds a lock.
+-- The holders of a lock.
 --
 --   $key
 {holders} AND l.name = $key ORDER BY l.name
 
 --- places
--- Who waits for a lock, the first so many.
+-- The first waiters for a lock.
 --
 --   $key $shown
 SELECT q.owner, q.mode FROM dlock_queue q, dlock_process p
@@ -439,26 +442,24 @@ SELECT q.owner, q.mode FROM dlock_queue q, dlock_process p
     ORDER BY q.ticket LIMIT $shown
 
 --- list
--- Who holds the locks whose names begin so.
---
---   $key
+-- The holders of the locks whose names begin with $key.
 {holders} AND SUBSTR(l.name, 1, LENGTH($key)) = $key ORDER BY l.name
 
 --- holders
--- Who holds the locks, one row for each holder; or who has done what they were for.
+-- One row for each holder of a lock, or for the one that has done its body.
 SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now},
     COALESCE(r.since, l.since), (
         SELECT COUNT(*) FROM dlock_queue q, dlock_process p
         WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now}),
-    -- Of readers, the row has the token of the last.
+    -- For several readers, the row has the token of the last.
     CASE WHEN l.owner = COALESCE(r.owner, l.owner) THEN l.token ELSE 0 END
     FROM dlock_lock l LEFT JOIN dlock_reader r ON r.name = l.name AND l.mode = 'r'
     WHERE l.expires_at > {now} AND COALESCE(r.expires_at, l.expires_at) > {now}
         AND COALESCE(r.owner, l.owner) <> ''
 
 --- schema
--- One row for each lock that is held or waited for, or was a moment ago. Times
--- are milliseconds since 1970.
+-- One row for each lock that is held or waited for, or was a moment ago. Times are milliseconds
+-- since 1970.
 CREATE TABLE IF NOT EXISTS dlock_lock (
     name {name} NOT NULL PRIMARY KEY,
     -- The last fencing token.
@@ -466,10 +467,10 @@ CREATE TABLE IF NOT EXISTS dlock_lock (
     -- w: one writer; r: readers, in a table of their own; d: nobody, its body was to run
     -- once and has been done.
     mode {letter} NOT NULL,
-    -- The writer, or the reader who was let in last, or who has done it. Behind the `@` in
+    -- The writer, the reader that was let in last, or the one that has done it. Behind the `@` in
     -- each owner: its host, process id and label, and when it asked by its own clock.
     owner {owner} NOT NULL,
-    -- When the lease ends, or that of the last reader, or what was done is forgotten.
+    -- When the lease ends, or the last reader's lease, or when a mark is forgotten.
     expires_at BIGINT NOT NULL,
     -- 1: somebody waits in the queue.
     waited SMALLINT NOT NULL,
@@ -493,15 +494,15 @@ CREATE TABLE IF NOT EXISTS dlock_queue (
     PRIMARY KEY (name, ticket) {key_of_processes}
 ) {table};
 {index_of_processes};
--- The processes whose waiters are alive.
+-- The processes whose waiters are alive, and for a while the owners that were taken out.
 CREATE TABLE IF NOT EXISTS dlock_process (
     process {id} NOT NULL PRIMARY KEY,
     alive_until BIGINT NOT NULL
 ) {table_of_processes};
--- One row.
+-- This table has one row.
 CREATE TABLE IF NOT EXISTS dlock_meta (
     version INTEGER NOT NULL PRIMARY KEY,
-    -- No token of a lock whose row was removed is above.
+    -- No row with a token above this one was ever removed.
     floor BIGINT NOT NULL,
     cleaned_at BIGINT NOT NULL
 ) {table};
@@ -523,10 +524,10 @@ TEXT
 TEXT
 
 --- upgrade_readers
--- With the other makes the tables of the version before those of this one. Processes of
--- both work with them side by side. Each is about a table of its own, so that it waits for
--- nobody who waits for it, and may be done already: by another process, or by one that was
--- killed in between.
+-- Together with `upgrade_locks`, changes the tables of the previous version. Processes of both
+-- versions work with them side by side. Each changes one table at a time, so that it never keeps a
+-- table while it waits for another. It may have been done already: by another process, or by one
+-- that was killed in between.
 {change}; ALTER TABLE dlock_reader ADD COLUMN since BIGINT NOT NULL DEFAULT 0; {changed}
 
 --- upgrade_locks

@@ -1,6 +1,6 @@
-//! A lone lock that is likely to be free, or whose release is likely to concern nobody:
-//! by one statement that ends by itself, and that each connection has prepared. Where it
-//! does nothing, the script does what there is to be done.
+//! Takes a lone lock that is likely to be free, or gives back one that nobody is likely to wait
+//! for, by one statement. The statement is a transaction of its own, which each connection has
+//! prepared. If it does nothing, the script is run.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::work::{Statement, Together};
 use crate::backend::Owner;
 use crate::sync::Mutex;
 
-/// So many locks are remembered at most.
+/// How many locks are remembered at most.
 const MOST: usize = 512;
 
-/// A statement that the database refused, or did not know, is not tried for so long: what
-/// is between may give each transaction another session.
+/// How long the statements are not tried after the database has refused one, or did not know it. A
+/// pooler may give each transaction another session, in which they were not prepared.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// The statements, and the locks that they are tried with.
+/// The statements, and the locks for which they are tried.
 pub(super) struct Quick {
     is_known: bool,
     pub(super) statements: [Statement; 2],
@@ -27,8 +27,8 @@ pub(super) struct Quick {
 
 #[derive(Default)]
 struct Seen {
-    /// Locks that this process had, or gave back, while nobody else was there, and when. So
-    /// they have a row, unless that was cleaned away since.
+    /// The locks that this process has taken or given back while nobody else wanted them, and when.
+    /// So they have a row, unless it was cleaned away since.
     quiet: HashMap<String, Instant>,
     refused_at: Option<Instant>,
 }
@@ -43,7 +43,7 @@ impl Quick {
         }
     }
 
-    /// Whether its statement is likely to do.
+    /// Whether the statement is likely to succeed.
     pub(super) fn is_likely(&self, what: Together, key: &str, now: Instant) -> bool {
         if !self.is_known {
             return false;
@@ -59,7 +59,7 @@ impl Quick {
             && quiet.is_some_and(|at| what == Together::Release || since(at) < CLEANED_EVERY)
     }
 
-    /// Nobody else was there.
+    /// This lock was taken or given back, and nobody else wanted it.
     pub(super) fn is_quiet(&self, key: &str, now: Instant) {
         if !self.is_known {
             return;
@@ -77,7 +77,8 @@ impl Quick {
         }
     }
 
-    /// Somebody was there, it has no row, or, if `is_refused`, the statement is not to be had.
+    /// The statement has done nothing: somebody else has the lock or waits for it, or it has no
+    /// row. With `is_refused`, the database has refused the statement.
     pub(super) fn has_done_nothing(&self, key: &str, now: Instant, is_refused: bool) {
         let mut seen = self.seen.lock();
         seen.quiet.remove(key);

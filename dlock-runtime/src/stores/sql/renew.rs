@@ -1,4 +1,4 @@
-//! Extending leases, many in one transaction.
+//! Extends leases, many in one transaction.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,11 @@ use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
 use crate::stores::asker::Asker;
 
-/// So many leases are extended in one transaction. More would keep their rows
-/// from others for long.
+/// How many leases are extended in one transaction. More would keep their rows from others for too
+/// long.
 const RENEWED_AT_ONCE: usize = 50;
 
-/// So many of these transactions run side by side, and leave connections to
-/// those who want a lock.
+/// How many of these transactions run at once. This leaves connections to requests for locks.
 const SIDE_BY_SIDE: usize = 2;
 
 impl<D: Database> Tables<D> {
@@ -29,8 +28,8 @@ impl<D: Database> Tables<D> {
         leases: &[&Request],
         deadline: Deadline,
     ) -> Vec<Result<Renewed, Failure>> {
-        // In the order of the keys: two transactions that lock the same rows do
-        // not wait for each other.
+        // Every transaction locks rows in the order of the keys, so that two of them do not wait
+        // for each other.
         let mut sorted = leases.to_vec();
         sorted.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let mut chunks: Vec<_> = sorted.chunks(RENEWED_AT_ONCE).collect();
@@ -54,14 +53,14 @@ impl<D: Database> Tables<D> {
                             (lease.owner, Ok(renewed))
                         }));
                     }
-                    // Somebody keeps the row of one of them, and that one alone has
-                    // to wait.
+                    // Another session keeps the row of one of these leases. Each is tried by
+                    // itself, so that only that one waits.
                     Err(failed) if failed.retry == RetryPolicy::Kept && chunk.len() > 1 => {
                         chunks.extend(chunk.chunks(1));
                     }
                     Err(failed) => {
-                        // What is kept is not asked for again at once: the others would
-                        // have to wait for it to be told.
+                        // This lease is not tried again here, since the other leases would have to
+                        // wait for the answers.
                         let is_kept = failed.retry == RetryPolicy::Kept;
                         let mut failure = Failure::from(failed);
                         if is_kept {
@@ -82,7 +81,8 @@ impl<D: Database> Tables<D> {
             .collect()
     }
 
-    /// Extends leases in one transaction: a row for each that was, with its owner.
+    /// Extends leases in one transaction. The answer has a row for each that was extended, with its
+    /// owner.
     async fn extend(
         self: &Arc<Self>,
         leases: &[&Request],

@@ -1,4 +1,4 @@
-//! Running a script over a connection of `sqlx`.
+//! Runs scripts and statements over the connections.
 
 use std::time::Instant;
 
@@ -8,7 +8,6 @@ use super::errors::Failed;
 use super::work::Work;
 use crate::store::Cause;
 
-/// What a script answers with.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
@@ -29,9 +28,9 @@ impl<D: Database> Taken<'_, D> {
 }
 
 impl<D: Database> Connections<D> {
-    /// Runs a script as one transaction, or a statement.
+    /// Runs a script, or a statement.
     ///
-    /// Not to be dropped in between: what a file has begun would go on.
+    /// Must not be dropped before it ends: on a file, what has begun would go on.
     pub(super) async fn run(
         &self,
         work: Work<'_>,
@@ -57,18 +56,19 @@ impl<D: Database> Connections<D> {
                 let failed = self.endpoint.failed::<D>(error, sent_at);
                 let is_quick = matches!(work, Work::Quick(..));
                 if is_quick && is_told && failed.retry == RetryPolicy::Stop {
-                    // What it had prepared may not be there any more.
+                    // The statements that were prepared on it may be gone.
                     drop(taken);
                 } else if is_told && failed.retry != RetryPolicy::Reconnect {
                     self.give_back_clear(taken, deadline).await;
                 } else {
-                    // Whatever has ended this one has ended the others, as a rule.
+                    // What has ended this connection has usually ended the others too.
                     drop(taken);
                     self.drop_idle();
                 }
                 Err(failed)
             }
-            // What it says from here on would answer another question.
+            // The connection is closed, since a late answer would be taken for that of the next
+            // script.
             None => Err(Failed {
                 retry: RetryPolicy::Reconnect,
                 cause: Cause::Silence,
@@ -79,11 +79,11 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// A script that failed may have left its transaction open.
+    /// Takes back a connection whose script failed, and may have left its transaction open.
     async fn give_back_clear(&self, mut taken: Taken<'_, D>, deadline: Instant) {
         let rollback = D::run(taken.connection(), "ROLLBACK", 0);
         let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
-        // An error that the database answers with says that there was none.
+        // If the database answers with an error, there was no open transaction.
         if let Ok(Ok(_) | Err(sqlx::Error::Database(_))) = rolled_back {
             self.give_back(taken).await;
         }

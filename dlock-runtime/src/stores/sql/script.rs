@@ -1,49 +1,59 @@
 //! The protocol, as scripts of plain SQL.
 //!
-//! A script is sent as one message and run to its end by the database, whatever
-//! becomes of the process that sent it: no transaction ever waits for a client,
-//! so that one which is paused does not keep a row from the others. In `protocol.sql`
-//! is what the databases have in common. A name in braces stands for another of its
-//! statements, or for a word that each database says in its own way, in its
-//! `words.sql`; so may it say one of the statements.
+//! A script is sent as one message, and the database runs it to its end, whatever becomes of the
+//! process that sent it. So a transaction never waits for a client, and a client that is paused
+//! keeps no row from others. `protocol.sql` has what the databases have in common. A name in braces
+//! stands for the statement of that name, or for a word that each database writes in its own way,
+//! in its `words.sql`. A `words.sql` may also replace a statement of `protocol.sql`.
 //!
-//! | word | |
-//! |---|---|
-//! | `begin` | begins a short transaction, each of whose statements sees what was committed before that statement |
-//! | `begin_lease` | the same for what its holder relies on after a restart of the database: a lease |
-//! | `begin_grant` | the same for what must not be undone, whatever happens to the machine: a token that was given out |
-//! | `permits` | the number behind the `owner` of a place in the queue |
-//! | `durable` | 1 if what such a transaction commits outlives a crash of the server's machine, as far as the server's settings tell, else 0 |
-//! | `durable_tables` | the same of the tables that the tokens are in |
-//! | `version_of_server` | as text |
-//! | `read_only` | what keeps it from taking writes, for messages; empty if nothing does |
-//! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
-//! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
-//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns; or a 2 for one that has been done |
-//! | `hurry` | from here on waits for a moment only: a row that somebody keeps is not to keep those of others |
-//! | `calm` | ends that |
-//! | `wake` | tells those who are first in the queues of these locks |
-//! | `wake_all` | tells all who wait for this lock that it has been done, if it has |
-//! | `wake_beside` | tells those for whom there is room beside the owner, if it is had by one |
-//! | `raise_rows` | raises the tokens of the rows that are there, and of those that others are making |
-//! | `is_over` | whether a row may be removed |
-//! | `quick_take` | if it has such (`IS_QUICK`): takes a lock that has a row, is free and that nobody waits for, with one statement that ends by itself and waits for a row for a moment only |
-//! | `quick_release` | gives such a lock back if nobody is to be told, in the same way |
-//! | `free` | ends the leases of these owners: one row with the key for each that was held |
-//! | `remove_mark` | makes free what has been done: one row if it had been |
-//! | `create_tables` | makes what `schema` has, and is nothing if that is there |
-//! | `upgrade_readers`, `upgrade_locks` | make that of what the version before had, or fail |
-//! | `change`, `changed` | what stands around that |
+//! The words:
 //!
-//! What is in square brackets is a list, with an item for each of the requests that
-//! go together, in the order of their keys: two transactions that lock the same rows
-//! do not wait for each other. Where there are several, `$hurry` and `$calm` stand for
-//! statements of these names, and else for nothing.
+//! - `begin` begins a short transaction, in which each statement sees what was committed before
+//!   that statement.
+//! - `begin_lease` begins one for a lease, on which its holder relies even after a restart of the
+//!   database.
+//! - `begin_grant` begins one for what must never be undone, whatever happens to the machine: a
+//!   token that was given out.
+//! - `permits` is the number of permits behind the `owner` of a place in the queue.
+//! - `durable` is 1 if what `begin_grant` commits outlives a crash of the server's machine, as far
+//!   as the server's settings tell, else 0.
+//! - `durable_tables` is 1 if the tables that have the tokens outlive it, else 0.
+//! - `version_of_server` is its version as text.
+//! - `read_only` is, for messages, what keeps the server from taking writes; empty if nothing does.
+//! - `now` is the time in milliseconds since 1970, by the database's clock, at this moment and not
+//!   when the transaction began.
+//! - `lock` makes the row of `$key` if there is none, and locks it until the end of the
+//!   transaction.
+//! - `take` takes, in the cheapest way, locks that are free and that nobody waits for. One row for
+//!   each that was taken: its key, the token, `durable` and a 0. For a lock whose body has been
+//!   done, the last column is 2. (Other statements of the script have fewer columns.)
+//! - `hurry`: from here on, the script waits for a moment only. A row that another session keeps
+//!   must not keep the rows of other locks.
+//! - `calm` ends `hurry`.
+//! - `wake` notifies the first waiters in the queues of these locks.
+//! - `wake_all` notifies all waiters of this lock that its body has been done, if it has.
+//! - `wake_beside` notifies the waiters for whom there is room beside the owner, if it has the
+//!   lock.
+//! - `raise_rows` raises the tokens of all rows, including those that others are making.
+//! - `is_over` is the condition for removing a row.
+//! - `quick_take`, with `IS_QUICK`, takes a lock that has a row, is free and that nobody waits for.
+//!   It is one statement and a transaction of its own, and waits for a row for a moment only.
+//! - `quick_release`, with `IS_QUICK`, gives such a lock back in the same way, if nobody has to be
+//!   notified.
+//! - `free` ends the leases of these owners. One row for each that was held: its key.
+//! - `remove_mark` removes the mark of what has been done. One row if there was one.
+//! - `create_tables` creates the tables of `schema` that do not exist.
+//! - `upgrade_readers` and `upgrade_locks` change the tables of the previous version, or fail.
+//! - `change` and `changed` stand around these changes.
 //!
-//! A script is text without parameters to bind: with those, a statement is
-//! prepared and run in separate messages, and a pooler between may send each to
-//! another session. What goes into it is a number, or text that the database
-//! makes a literal of ([`Args`]).
+//! Text in square brackets is repeated as a list, with an item for each of the requests that go
+//! together. These are sorted by their keys, so that two transactions that lock the same rows do
+//! not wait for each other. `$hurry` and `$calm` stand for the statements of these names if there
+//! are several requests, and else for nothing.
+//!
+//! A script is text without bound parameters. With parameters, a statement is prepared and run by
+//! separate messages, and a pooler between may send each to another session. The values in a script
+//! are numbers, or text that the database writes as a literal ([`Args`]).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -55,42 +65,42 @@ use super::work::{Args, Statement, VALUES, whole_ms};
 use crate::backend::{Mode, Owner, Request, SHOWN_WAITERS};
 use crate::token::TOKENS_PER_GRANT;
 
-/// A process whose sign of life is older than this is dead to the others, and
-/// its places in the queues are void.
+/// A process whose last sign of life is older than this counts as dead, and its places in the
+/// queues are void.
 pub(super) const ALIVE: Duration = Duration::from_secs(4);
 
-/// Who is first in a queue has this time to take the lock when it is free. Then
-/// it goes to whoever asks.
+/// How long a free lock is kept for the first in its queue. After that, it goes to any request that
+/// asks.
 pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 
-/// Where several go together, so long is one row waited for, and all that a statement
-/// waits for: they keep other rows meanwhile.
+/// The limits if several locks go together: `HURRY` for the wait for one row, `MOMENT` for a whole
+/// statement. Meanwhile, the rows of the other locks are kept.
 const HURRY: Duration = Duration::from_millis(100);
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// How often somebody cleans the tables.
+/// How often the tables are cleaned.
 pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
 
-/// A counter further above the floor than this was written by somebody else: it begins at
-/// the floor, and no lock is granted a thousand million million times.
+/// A counter that is further above the floor than this was written by another program: counters
+/// begin at the floor, and no lock is granted 10¹⁵ times.
 pub(super) const ROOM: u64 = 1 << 56;
 
-/// What is in a file of SQL, by name: each stands behind a line with its name.
+/// The statements of an SQL file with their names. Each follows a line `--- name`.
 fn read(file: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let parts = file.split("--- ").skip(1);
     parts.filter_map(|part| part.split_once('\n'))
 }
 
-/// The statements of a database and its words by their names, with what does not
-/// change from one script to the next.
+/// All statements and words of a database by name, with the values filled in that are the same in
+/// every script.
 pub(super) struct Scripts {
     compiled: HashMap<&'static str, String>,
     literal: fn(&mut String, &str),
 }
 
 impl Scripts {
-    /// For a backend that calls itself `process`, and its service `label`; a statement
-    /// takes no longer than `timeout`.
+    /// For the backend with the name `process`, of a service with this label. No statement takes
+    /// longer than `timeout`.
     pub(super) fn new<D: Database>(process: Owner, label: Option<&str>, timeout: Duration) -> Self {
         let common = read(include_str!("protocol.sql"));
         let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
@@ -120,7 +130,7 @@ impl Scripts {
             ] {
                 text = text.replace(name, &value);
             }
-            // Without what is empty, as a word may be.
+            // A word may be empty, which leaves an empty statement.
             let statements = text.split(';').map(str::trim);
             let statements = statements.filter(|statement| !statement.is_empty());
             statements.fold(String::new(), |text, statement| {
@@ -136,7 +146,8 @@ impl Scripts {
         }
     }
 
-    /// What makes the tables, on one line, for messages. SQLite makes its own.
+    /// The SQL that creates the tables, on one line, for messages. The tables of SQLite are always
+    /// created by dlock.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn tables<D: Database>() -> String {
         let common = read(include_str!("protocol.sql"));
@@ -151,7 +162,8 @@ impl Scripts {
         line.replace(" )", ")").replace(" ,", ",") + ";"
     }
 
-    /// One row for each lease that was extended: its owner.
+    /// The script that extends these leases. It answers with one row for each that was extended:
+    /// its owner.
     pub(super) fn renew(&self, leases: &[&Request]) -> String {
         let mut text = self.fill("begin_lease", &[Args::default()]);
         for lease in leases {
@@ -177,7 +189,7 @@ impl Scripts {
             let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
             let number = VALUES.iter().position(|name| *name == value);
             debug_assert!(number.is_some(), "there is no value `{value}`");
-            // It writes to memory.
+            // Writing to a `String` does not fail.
             let _ = write!(text, "${}{rest}", number.unwrap_or_default() + 1);
         }
         Statement {
@@ -186,7 +198,7 @@ impl Scripts {
         }
     }
 
-    /// The script of this name: for one request, or for several that have lists in it.
+    /// The script of this name: for one request, or for several if the script has lists.
     pub(super) fn fill(&self, name: &str, all: &[Args<'_>]) -> String {
         let mut text = String::with_capacity(2048);
         self.append(&mut text, name, all);
@@ -237,7 +249,7 @@ impl Scripts {
                 let _ = write!(text, "{most}");
             }
             ("ttl", _) => {
-                // It writes to memory.
+                // Writing to a `String` does not fail.
                 let _ = write!(text, "{}", whole_ms(args.ttl));
             }
             ("floor", _) => {
@@ -258,7 +270,7 @@ impl Scripts {
     }
 }
 
-/// Puts what is in braces in its place, and drops comments.
+/// Replaces the names in braces, and drops comments.
 fn expand(source: &str, sources: &HashMap<&str, &str>) -> String {
     let lines = source
         .lines()
@@ -276,23 +288,23 @@ fn expand(source: &str, sources: &HashMap<&str, &str>) -> String {
     out
 }
 
-/// By which an owner is known, without what is said of it. As processes are known by those
-/// of an owner too, no two of which are the same, they can stand in one table.
+/// The numbers that identify an owner, without what follows them. The table `dlock_process` has
+/// these beside the names of processes, which are numbers of the same kind: no two are equal.
 fn numbers(owner: &str) -> &str {
     owner.split(['@', '/']).next().unwrap_or_default()
 }
 
-/// How long the database waits for a row at most, where it counts in seconds: 0
-/// would be not at all, or without end.
+/// The longest wait for a row, for a database that counts in seconds. Never 0, which would mean no
+/// wait, or one without an end.
 fn whole_seconds(timeout: Duration) -> u64 {
     let whole = timeout.as_millis().div_ceil(1000);
-    // What the databases take at most: a year.
+    // The longest time that the databases take is a year.
     u64::try_from(whole)
         .unwrap_or(u64::MAX)
         .clamp(1, 31_536_000)
 }
 
-/// A script that was sent may be run for so long afterwards, as the database
+/// How long a script that the database has received may wait before it is run: the script itself
 /// limits how long a statement waits.
 pub(super) fn patience(timeout: Duration) -> Duration {
     timeout.max(Duration::from_secs(whole_seconds(timeout)))
@@ -302,7 +314,7 @@ pub(super) fn patience(timeout: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// What a name or a value stands for is there, in every statement.
+    /// Every name and every value that a statement uses exists.
     fn are_complete<D: Database>() {
         let scripts = Scripts::new::<D>(Owner::unique(), Some("orders"), Duration::from_secs(5));
         for mode in [Mode::Read, Mode::Write, Mode::Permits(7)] {
@@ -337,7 +349,7 @@ mod tests {
         each_database!(are_complete);
     }
 
-    /// The clock of this machine is not that of the others.
+    /// The clock of this machine may differ from those of others, so no script contains its time.
     fn have_no_time_of_ours<D: Database>() {
         let scripts = Scripts::new::<D>(Owner::unique(), Some("orders"), Duration::from_secs(5));
         let args = Args {

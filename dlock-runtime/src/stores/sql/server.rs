@@ -15,17 +15,17 @@ use crate::stores::address::shown;
 
 /// A database on a server, with a URL that `sqlx` reads.
 pub trait Server: Notifies {
-    /// What its maker calls it.
+    /// Its name, as its maker writes it.
     const TITLE: &'static str;
 
-    /// A URL.
+    /// An example of its URL, for messages.
     const EXAMPLE: &'static str;
 
-    /// The parameters that its driver knows. It passes over others, and may log them.
+    /// The parameters that its driver knows. The driver ignores others, and may log them.
     const PARAMETERS: &'static [&'static str];
 }
 
-/// Where a server listens, or has a socket.
+/// The location of a server with a port or a Unix socket.
 pub(super) fn location(
     host: &str,
     port: u16,
@@ -55,7 +55,7 @@ impl<D: Server> Sql<D> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (_, behind) = address.split_once("://").unwrap_or(("", address));
         let path = behind.split_once('/').map_or("", |(_, path)| path);
-        // The driver would take a part of the password for something else.
+        // The driver would take a part of such a password for the host or the path.
         if url.contains('#') || path.contains('@') {
             return invalid(
                 "in a user or password, percent-encode characters such as / # ? @ and :".into(),
@@ -98,27 +98,26 @@ impl<D: Server> Sql<D> {
         }
     }
 
-    /// The database of a pool of `sqlx` 0.8, with the pool's settings and what it does with each new
-    /// connection (`after_connect`). The connections are others: those of the pool may be
-    /// taken up by bodies that wait for a lock, while its holder needs one to give it back.
+    /// The database of a pool of `sqlx` 0.8, with the pool's settings and what it does with each
+    /// new connection (`after_connect`). dlock opens connections of its own: those of the pool may
+    /// all be in use by bodies that wait for a lock, while its holder needs one to give the lock
+    /// back.
     #[must_use]
     pub fn from_pool(pool: &Pool<D::Sql>) -> Self {
         let options = (*pool.connect_options()).clone();
         Self::with(options, pool.options().clone())
     }
 
-    /// Makes the tables if they are not there, when connecting. Off by default:
-    /// a service has no right to do that as a rule. The error that says that they are
-    /// missing has the SQL for those who have it.
+    /// Creates missing tables when connecting. Off by default, since a service usually has no right
+    /// to do that. The error about missing tables shows the SQL for somebody who has.
     #[must_use]
     pub fn create_tables(mut self, create: bool) -> Self {
         self.engine.config.create_tables = create;
         self
     }
 
-    /// How many connections at most, besides the one for PostgreSQL's messages: 4
-    /// by default. Each is used for milliseconds at a time.
-    /// From 1 to 1000, or it is refused at the start.
+    /// The most connections, besides the one for PostgreSQL's notifications: 4 by default. Each is
+    /// used for milliseconds at a time. A number outside 1 to 1000 is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
         self.engine.config.max_connections = most;

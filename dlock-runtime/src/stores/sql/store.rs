@@ -1,8 +1,8 @@
-//! The scripts of one operation: what the engine asks of a database.
+//! The scripts of each operation that the engine asks of a database.
 //!
-//! A free lock that nobody waits for is taken by a script of its own, `take`, together
-//! with others ([`Batches`](super::batches::Batches)). Everything else is one script,
-//! `acquire`. Either may be asked twice for one owner.
+//! A free lock that nobody waits for is taken by the script `take`, perhaps together with others
+//! ([`Batches`](super::batches::Batches)). In every other case a lock is asked for by the script
+//! `acquire`. Both may be repeated for the same owner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,13 +30,13 @@ use crate::store::{
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
-/// Who is told when it is its turn looks as often.
+/// How often waited-for locks are looked at if notifications come through.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the scripts answer of a lock whose body has been done.
+/// The answer of the scripts for a lock whose body has been done.
 const DONE: i64 = 2;
 
-/// One who was taken out of the queue.
+/// The answer of `acquire` to a waiter that was taken out of the queue.
 const OUT: i64 = 3;
 
 /// A database, and what this process does in it.
@@ -45,7 +45,7 @@ pub(crate) struct SqlStore<D: Notifies> {
     context: Context,
 }
 
-/// The script that is run.
+/// The script that has not been answered yet.
 type Attempt = Option<Exchange>;
 
 impl<D: Notifies> Store for SqlStore<D> {
@@ -59,8 +59,8 @@ impl<D: Notifies> Store for SqlStore<D> {
     const LOOKS: Looks = Looks::Together;
     const PAUSES: (Duration, Duration) = D::PAUSES;
     const DEAD_AFTER: Duration = ALIVE;
-    /// It flies on the manager's runtime, and ends by itself: longer than any
-    /// request timeout.
+    /// A script runs on the manager's runtime and ends by itself, so the cleanup always waits for
+    /// it: this is longer than any request timeout.
     const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
 
     async fn complete(config: SqlConfig<D>, _: Duration) -> Result<SqlConfig<D>, BackendError> {
@@ -89,8 +89,9 @@ impl<D: Notifies> Store for SqlStore<D> {
         if tables.config.create_tables && answer.as_ref().is_err_and(are_of_another_version) {
             for script in ["upgrade_readers", "upgrade_locks"] {
                 let upgraded = tables.run(script, Args::default(), 0, deadline).await;
-                // What is done already fails, and the next look tells. Where another
-                // process is at it, there is another attempt.
+                // Fails with such an error if it was done before; then the check below decides.
+                // While another process is doing it, the error is another one, and the engine tries
+                // again.
                 if let Err(failure) = upgraded
                     && !are_of_another_version(&failure)
                 {
@@ -204,7 +205,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         Some(tokens)
     }
 
-    /// Who does not wait costs no signs of life, looks and farewells.
+    /// A request that gets the lock at once then needs no signs of life, looks and farewells.
     fn opening(&self, request: &Request) -> Opening {
         match request.mode {
             Mode::Write => Opening::Cheap,
@@ -284,7 +285,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         let tables = &self.tables;
         let mut args = Args::of(request);
         let script = match ending {
-            // It has the lock and no place, so that less is to be done.
+            // The owner has the lock and no place in the queue, so a shorter script is enough.
             Ending::Released if request.mode == Mode::Write => {
                 let answer = tables.together(Together::Release, request, deadline, attempt);
                 return Ok(freed(!answer.await?.rows.is_empty()));
@@ -347,7 +348,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         Abandoned::in_flight(flight.filter(|flight| !flight.stays()))
     }
 
-    /// What it did, or an earlier script, is for the release to undo.
+    /// The release undoes what this script or an earlier one has done.
     async fn follow(&self, flight: Exchange, _: &Request) -> Followed {
         match flight.ends().await {
             true => Followed::Run,
@@ -355,8 +356,8 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
     }
 
-    /// What has not been answered when its connection was given up may have arrived
-    /// all the same, and then waits as long as the database lets it.
+    /// A script whose connection was given up before the answer may still have reached the
+    /// database. There it waits for rows for as long as its own limits allow.
     fn late(&self, _: &Request, _: Option<&()>, sent_at: Instant) -> Late {
         if D::IS_FILE {
             return Late::Never;
@@ -426,13 +427,13 @@ impl<D: Notifies> Store for SqlStore<D> {
     }
 }
 
-/// Or there are none, or others have their names.
+/// Whether the tables are those of another version or of another program, or are missing.
 fn are_of_another_version(failure: &Failure) -> bool {
     let is_config = |error: &BackendError| error.kind() == BackendErrorKind::Config;
     matches!(&failure.cause, Cause::Error(error) if is_config(error)) && !is_denied(failure)
 }
 
-/// The user has not the right to it.
+/// Whether the user has no right to use them.
 fn is_denied(failure: &Failure) -> bool {
     matches!(&failure.cause, Cause::Error(error) if error.is_denied())
 }
@@ -445,8 +446,8 @@ fn freed(was_held: bool) -> Freed {
 }
 
 impl<D: Notifies> SqlStore<D> {
-    /// A token that is no number, or none that a grant leads to, was written by somebody
-    /// else: the next ones would not be above those that were given out.
+    /// Refuses a token that is no number, or lower than that of any grant: another program has
+    /// written it, so the next tokens might not be above those that were given out.
     fn granted(&self, token: &str, durable: i64, sent_at: Instant) -> Result<Take<Self>, Failure> {
         let tables = &self.tables;
         let number = token.parse().ok();

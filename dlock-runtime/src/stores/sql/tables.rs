@@ -1,8 +1,7 @@
-//! The tables of a database, and what is run on them.
+//! The tables of a database, and the scripts that are run on them.
 //!
-//! A script is run by a task of the manager's, to its end, whoever waits for it: a
-//! future that is dropped in the middle of a statement would leave its connection
-//! in the middle of an answer.
+//! A task of the manager runs each script to its end, even if the caller leaves. A future that is
+//! dropped in the middle of a statement would leave its connection in the middle of an answer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,9 +28,9 @@ use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
 
-/// A database that may tell of free locks.
+/// A database that may notify clients of free locks.
 pub trait Notifies: Database {
-    /// Hears of them until it is dropped.
+    /// Listens for notifications until it is dropped. `None`: the database sends none.
     fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
         let _ = tables;
         None
@@ -47,14 +46,14 @@ pub struct Tables<D: Database> {
     pub(super) batches: Batches,
     pub(super) quick: Quick,
     pub(super) durability: Durability,
-    /// This backend among all that share the database.
+    /// The name of this backend among all that share the database.
     #[cfg(feature = "postgres")]
     pub(super) process: Owner,
-    /// Messages tell the waiters when it is their turn.
+    /// Whether notifications come through.
     notified: AtomicBool,
-    /// A lock has been asked for.
+    /// Notified when a lock is asked for.
     pub(super) used: Notify,
-    /// Counts the scripts that are run.
+    /// Counts the scripts that are running.
     pub(super) running: InFlight,
     pub(super) time: Time,
     pub(super) events: Events,
@@ -97,14 +96,14 @@ impl<D: Database> Tables<D> {
         self.notified.load(Ordering::Relaxed)
     }
 
-    /// Whether messages come through at present. Some may have been missed.
+    /// Records whether notifications come through. Some may have been missed until now.
     #[cfg(feature = "postgres")]
     pub(super) fn notifications_come(&self, come: bool) {
         self.notified.store(come, Ordering::Relaxed);
         self.events.missed();
     }
 
-    /// Begins to run a script.
+    /// Starts a task that runs a script.
     pub(super) fn begin(
         self: &Arc<Self>,
         script: String,
@@ -131,7 +130,7 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
     ) -> Came {
         let run = self.connections.run(work, priority, deadline.at());
-        // The driver panics at some answers that make no sense.
+        // The driver panics over some answers that make no sense.
         let came = AssertUnwindSafe(run).catch_unwind().await;
         let came = came.unwrap_or_else(|_| Err(self.endpoint.nonsense()));
         if let Ok(answer) = &came {
@@ -151,8 +150,8 @@ impl<D: Database> Tables<D> {
         self.ask(script, args, columns, deadline, &mut None).await
     }
 
-    /// Runs a script that nobody waits for: its error is logged, as there is nobody to
-    /// tell who could do something about it.
+    /// Runs a script that no caller waits for. Its error is only logged, since there is nobody to
+    /// report it to.
     pub(super) async fn look_after(
         self: &Arc<Self>,
         script: &str,
@@ -173,7 +172,7 @@ impl<D: Database> Tables<D> {
             .ok()
     }
 
-    /// Runs a script. While there is no answer it is in `in_flight`.
+    /// Runs a script. Until its answer comes, the exchange is kept in `in_flight`.
     pub(super) async fn ask(
         self: &Arc<Self>,
         script: &str,
@@ -187,7 +186,7 @@ impl<D: Database> Tables<D> {
         self.reply(in_flight, exchange).await
     }
 
-    /// Waits for its answer. While there is none it is in `in_flight`.
+    /// Waits for the answer. Until it comes, the exchange is kept in `in_flight`.
     pub(super) async fn reply(
         &self,
         in_flight: &mut Option<Exchange>,

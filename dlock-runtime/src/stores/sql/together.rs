@@ -1,4 +1,4 @@
-//! Sends what goes together, alone or with others.
+//! Sends the requests to take or give back a lock, alone or together.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::gathering::Entered;
 
-/// The right to have a transaction run. Dropped, it goes to those who wait.
+/// The right to run a transaction. When dropped, it goes to the requests that wait.
 struct Slot<D: Database> {
     tables: Arc<Tables<D>>,
     what: Together,
 }
 
 impl<D: Database> Tables<D> {
-    /// Does it with a lock, alone or with others: the rows that are about this one. While
-    /// there is no answer it is in `in_flight`.
+    /// Takes or gives back a lock, alone or together with others, and returns the rows about this
+    /// lock. Until its answer comes, the exchange is kept in `in_flight`.
     pub(super) async fn together(
         self: &Arc<Self>,
         what: Together,
@@ -35,7 +35,7 @@ impl<D: Database> Tables<D> {
     ) -> Result<Answer, Failure> {
         let (asked, mut exchange) = Asked::new(request, &self.time, deadline);
         let now = self.time.now();
-        // Who comes now may need what that has.
+        // This request may need the connection that lent work has.
         self.connections.recall();
         let entered = match self.batches.is_suspect(&request.key, now) {
             true => {
@@ -68,7 +68,8 @@ impl<D: Database> Tables<D> {
         Slot { tables, what }
     }
 
-    /// Sends these, and those that have gathered meanwhile behind them.
+    /// Sends these requests. The slot, when they have been answered, sends those that have gathered
+    /// meanwhile.
     fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
         self.time.spawn(self.work(what, batch, slot));
     }
@@ -136,7 +137,8 @@ impl<D: Database> Tables<D> {
                 if failed.retry != RetryPolicy::Again {
                     self.batches.suspect(&batch, self.time.now());
                 }
-                // Somebody keeps the row of one of them, or one of them is refused.
+                // Another session keeps the row of one of these locks, or the database refuses one
+                // of them.
                 let alone = matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop);
                 for mut asked in batch {
                     if alone {
@@ -150,7 +152,7 @@ impl<D: Database> Tables<D> {
         }
     }
 
-    /// Does it with one lock, or leaves it to the script.
+    /// Tries the statement. Returns the request if the script has to be run.
     pub(super) async fn quickly(&self, what: Together, mut lone: Vec<Asked>) -> Vec<Asked> {
         let is_likely = |asked: &mut Asked| {
             let now = self.time.now();
@@ -166,7 +168,7 @@ impl<D: Database> Tables<D> {
         lone
     }
 
-    /// `None`: nothing is done.
+    /// The answer to the statement. `None`: it has done nothing.
     async fn by_statement(&self, what: Together, asked: &Asked) -> Option<Came> {
         let key = &*asked.request.key;
         let args = Args::of(&asked.request);
@@ -181,7 +183,7 @@ impl<D: Database> Tables<D> {
             Err(failed) if !failed.was_sent || failed.retry == RetryPolicy::Reconnect => {
                 return Some(came);
             }
-            // Nor is anything done by a statement that the database has refused.
+            // A statement that the database has refused has done nothing either.
             Ok(_) | Err(_) => {}
         }
         let is_refused = came.is_err_and(|failed| failed.retry == RetryPolicy::Stop);

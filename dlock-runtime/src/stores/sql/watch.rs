@@ -1,7 +1,8 @@
-//! The look at all locks that this process waits for: whose turn it is, and who
-//! has lost its place. With it the process shows that it is alive.
+//! Looks at all locks that this process waits for: which waiters are next, and which have lost
+//! their places. With a beat, it also shows others that the process is alive.
 //!
-//! All of it is by process, not by waiter: one script looks at every lock.
+//! One script looks at every lock: the cost is that of a process, and does not grow with its
+//! waiters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Time, Waited};
 use crate::stores::asker::Asker;
 
-/// Part of the time that has been waited already.
+/// The pause is this part of the time that has been waited since something happened.
 const PART: u32 = 6;
 
-/// What is remembered of a key from look to look.
+/// What is remembered of a key from one look to the next.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Since when nobody who waits for it has asked; `None`: just now.
+    /// When one of its waiters last asked, or was woken to ask. `None`: just now.
     calm_since: Option<Instant>,
 }
 
@@ -35,7 +36,7 @@ impl Seen {
     }
 }
 
-/// Owner, key, and 1 if the lock is free for it.
+/// The columns: owner, key, and 1 if this owner should ask.
 const COLUMNS: usize = 3;
 
 pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
@@ -63,7 +64,7 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         for waiter in &mut key.waiters {
             waiter.wake = match places.get(&(waiter.owner, &*key.key)) {
                 Some(is_free) => *is_free,
-                // A beat shows all places: this one was lost.
+                // A beat shows all places, so this one was lost.
                 None => beat,
             };
             let since = if waiter.wake {
@@ -92,13 +93,12 @@ fn owner_of(place: &Row) -> Option<Owner> {
     Some(Asker::read(place.text(0))?.owner)
 }
 
-/// Leaves the queues for those who have left: they could not do it themselves,
-/// in an outage, and as long as this process lives nobody else does.
+/// Removes the places of waiters that have gone. In an outage they could not do so themselves, and
+/// nobody else removes the places of a process that is alive.
 ///
-/// Nobody of this process who has just come is among them: whoever was not known
-/// at a beat had come before it, as it had a place; so it had ended too. Those of
-/// a clone of this process may be, and may have been granted the lock since: they
-/// lose their place at most, and ask for another one.
+/// A new waiter of this process is never among them: it is known before it asks for a place. A
+/// waiter of a copy of this process (a machine that was restored from a snapshot) may be, and may
+/// have been granted the lock since. It loses its place at most, and asks for another one.
 fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: HashSet<(String, String)>) {
     if places.is_empty() {
         return;
@@ -111,7 +111,7 @@ fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: HashSet<(String, String
                 ..Args::of_key(&key)
             };
             if !this.give_up(args).await {
-                // They show at the next beat.
+                // The next beat shows them again.
                 return;
             }
         }

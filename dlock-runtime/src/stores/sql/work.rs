@@ -1,30 +1,29 @@
-//! What is run over a connection, with the values that go into it.
+//! What a connection runs, and the values for it.
 
 use std::time::Duration;
 
 use crate::backend::{Mode, Request};
 use crate::stores::asker::Asker;
 
-/// What is run over a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
-    /// A script, of whose answer the rows of so many columns count.
+    /// A script. Its answer is the rows with this many columns.
     Script(&'a str, usize),
-    /// One statement, which a connection prepares at first.
+    /// One of these two statements, which each connection prepares before it first uses one.
     Quick(Together, &'a [Statement; 2], &'a Args<'a>),
 }
 
-/// What is done with locks together.
+/// What can be done for several locks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together {
-    /// They are taken, which was not tried before.
+    /// Take them, if they are free and nobody waits for them.
     Take,
-    /// They are given back, by those who have them.
+    /// Give them back, for owners that hold them.
     Release,
 }
 
 impl Together {
-    /// The name of its script for so many locks, and how many columns that answers with.
+    /// The name of the script for this many locks, and the number of columns of its answer.
     pub(super) fn script(self, locks: usize) -> (&'static str, usize) {
         match (self, locks) {
             (Self::Take, 1) => ("take", 4),
@@ -35,28 +34,28 @@ impl Together {
     }
 }
 
-/// Values that go into a script.
+/// The values for a script.
 #[derive(Default)]
 pub struct Args<'a> {
     pub(super) key: &'a str,
-    /// As an [`Asker`].
+    /// The owner, written as an [`Asker`].
     pub(super) owner: String,
     pub(super) ttl: Duration,
     pub(super) mode: Mode,
-    /// What is to be done if the lock is not free: a statement by its name, or nothing.
+    /// The name of the statement that enters the queue; empty for a request that does not wait.
     pub(super) queue: &'static str,
-    /// Of the tokens.
+    /// The new floor of the tokens.
     pub(super) floor: u64,
 }
 
-/// The values of a statement that is prepared: the first is `$1`.
+/// The values of a prepared statement, in the order of its parameters: the first is `$1`.
 pub(super) const VALUES: [&str; 3] = ["key", "owner", "ttl"];
 
-/// A statement that a connection prepares.
+/// A statement that connections prepare.
 pub struct Statement {
-    /// No other process has it.
+    /// Unique to this process: behind a pooler, a session may have those of other processes too.
     pub name: String,
-    /// With `$1` for the first of its values.
+    /// With `$1`, `$2` and so on for its values.
     pub text: String,
 }
 
@@ -79,9 +78,9 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The part of a millisecond that is left counts as a whole one.
+/// In milliseconds, rounded up.
 pub(super) fn whole_ms(ttl: Duration) -> i64 {
     let whole = ttl.as_micros().div_ceil(1000);
-    // What is added to the time of day must not overflow.
+    // The sum with the time of day must not overflow.
     i64::try_from(whole).unwrap_or(i64::MAX).min(i64::MAX / 4)
 }

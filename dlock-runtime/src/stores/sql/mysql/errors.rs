@@ -38,7 +38,8 @@ static UPGRADE: LazyLock<String> = LazyLock::new(|| {
 
 const READ_ONLY: &str = "it is read-only, as a replica is; name the primary in the URL";
 
-/// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
+/// By the number of the error:
+/// <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     use RetryPolicy::{Again, Kept, Reconnect, Stop};
     let sqlx::Error::Database(error) = error else {
@@ -49,13 +50,13 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         1146 => Meaning::config(&TABLES),
         1054 | 1060 | 1136 | 1364 | 1366 | 1406 => Meaning::config(&UPGRADE),
         1142 | 1143 | 1370 => Meaning::denied(GRANTS),
-        // The password was right.
+        // The login has succeeded, so user and password are right.
         1044 => Meaning::denied(NO_DATABASE),
         1045 | 1698 => Meaning::config("check the user and password in the URL, and its rights"),
         1046 => Meaning::config("the URL names no database; write mysql://…/database"),
         1049 => Meaning::config("the URL names a database that it does not have"),
         1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),
-        // Another connection may lead to the server to write to.
+        // Another connection may lead to the primary.
         1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
         1792 => Meaning::unavailable(Stop, READ_ONLY),
         1264 | 1690 => Meaning::unavailable(Stop, FOREIGN_TOKEN),
@@ -64,17 +65,18 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             Stop,
             "raise its max_connections, or lower those of its clients",
         ),
-        // A row that is waited for too long, a statement that took too long.
+        // A wait for a row (1205) or a statement (1969, 3024) took too long.
         1205 | 1969 | 3024 => Meaning::unavailable(
             Kept,
             "somebody keeps a row or a table of dlock's locked; see SHOW PROCESSLIST",
         ),
         1053 | 1927 => Meaning::unavailable(Reconnect, "it is starting or stopping"),
-        // A row that has changed since it was read, two that make one row.
+        // The row has changed since it was read (1020), or two sessions inserted the same row
+        // (1062).
         1020 | 1062 => Meaning::unavailable(Again, "see its log"),
         // Deadlock.
         1213 => Meaning::unavailable(Kept, "see its log"),
-        // It has killed the statement or the connection.
+        // The server has ended the statement or the connection.
         1317 | 3100 | 4031 => Meaning::unavailable(Reconnect, "see its log"),
         _ => Meaning::unavailable(Stop, "see its log"),
     })

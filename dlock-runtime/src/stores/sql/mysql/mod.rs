@@ -1,10 +1,11 @@
 //! The `mysql://` store: MySQL and MariaDB.
 //!
-//! - `READ COMMITTED`, whatever the server's default is: each statement has to
-//!   see what was committed before it began, and no gaps between rows are
-//!   locked, where two who make a row wait for each other.
-//! - Names are bytes: a collation would take two keys for one.
-//! - Nobody is told of a release; waiters look.
+//! - Transactions are `READ COMMITTED`, whatever the server's default is, except in `raise_rows`.
+//!   Each statement must see what was committed before it began. And this level locks no gaps
+//!   between rows, in which two sessions that insert a row would wait for each other
+//!   (<https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-isolation-levels.html>).
+//! - Names are compared as bytes, since a collation may take two keys for equal.
+//! - The database cannot notify a client of a release, so waiters look again and again.
 
 mod errors;
 
@@ -29,8 +30,7 @@ use crate::backend::origin::written;
 /// # Ok::<(), dlock::backend::BackendError>(())
 /// ```
 ///
-/// Its tables have to be there, or are made with
-/// `create_tables`.
+/// Its tables must exist, or are created with `create_tables`.
 pub type MySql = Sql<MySqlDatabase>;
 
 /// What is particular to MySQL and MariaDB.
@@ -48,9 +48,11 @@ impl Database for MySqlDatabase {
         shortest: Duration::from_millis(3),
         longest: Duration::from_millis(500),
     };
-    // A transaction that fails keeps the rows that it has reached until its client says
-    // `ROLLBACK`, and one that is paused just then would keep those of others. So locks go
-    // together in statements that are transactions of their own.
+    // When a statement fails, InnoDB often undoes that statement only: the transaction keeps its
+    // rows until the client sends `ROLLBACK`
+    // (<https://dev.mysql.com/doc/refman/8.0/en/innodb-error-handling.html>). A client that is
+    // paused at this moment would keep the locks of others. So several locks are taken by
+    // statements that are transactions of their own.
     const EACH_COMMITS: bool = true;
     const TLS_ADVICE: &'static str = "see `ssl-mode` and `ssl-ca` in the URL";
 
@@ -66,13 +68,14 @@ impl Database for MySqlDatabase {
         options.statement_cache_capacity(0)
     }
 
-    /// Its driver gives connections no name. So the list of those that are busy shows it, the
-    /// log of slow statements, and who waits for a row.
+    /// The driver gives connections no name. The label shows in the list of processes while a
+    /// statement runs or waits for a row, and in the log of slow statements.
     fn mark(label: &str) -> String {
         format!("/* {} */ ", written(label))
     }
 
-    /// Whether a backslash escapes depends on the session's settings.
+    /// In hexadecimal: whether a backslash escapes depends on the session's settings
+    /// (`NO_BACKSLASH_ESCAPES`).
     fn literal(out: &mut String, text: &str) {
         out.push_str("x'");
         for byte in text.bytes() {

@@ -1,15 +1,14 @@
--- What MySQL and MariaDB say in their own way.
+-- The SQL that is particular to MySQL and MariaDB.
 
 --- begin
--- With a limit to the wait for a row and for a table: the server does not notice
--- that a client has gone, and would run a script that waits for a row when that
--- comes free, for nobody. It is set in each script, as a proxy may give each to
--- another session.
+-- Limits the wait for a row and for a table. The server does not notice that a client has gone:
+-- when a row comes free, it would run the script that waits for it, for nobody. Each script sets
+-- the limits, since a proxy may give each script another session.
 SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1;
 {begin_here}
 
 --- begin_lease
--- The shortest wait that there is.
+-- The shortest wait that MySQL has.
 SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_here}
 
 --- begin_grant
@@ -22,12 +21,12 @@ SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_
 VERSION()
 
 --- read_only
--- A number, or in later versions a word. Some users may write all the same.
+-- The variable is a number, or a word in later versions. Some users may write in spite of it.
 CASE WHEN CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF') THEN '' ELSE 'it is read-only' END
 
 --- durable
--- 3 is MariaDB's, and does more than 1. With a binary log, a commit is as durable
--- as its entry there, and one that lacks it is undone after a crash:
+-- 3 is a value of MariaDB, which syncs more often than with 1. With a binary log, a commit is only
+-- as durable as its entry there: a commit without an entry is undone after a crash.
 -- https://bugs.mysql.com/bug.php?id=75519
 CASE WHEN @@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
     AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1) THEN 1 ELSE 0 END
@@ -38,13 +37,14 @@ CASE WHEN (SELECT COUNT(*) FROM information_schema.tables
         AND table_name IN ('dlock_lock', 'dlock_meta')) = 2 THEN 1 ELSE 0 END
 
 --- now
--- `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when that
--- has summer time.
+-- Not `UNIX_TIMESTAMP(NOW(6))`: it converts by the session's time zone, and jumps where that has
+-- summer time.
+-- https://dev.mysql.com/doc/refman/8.0/en/date-and-time-functions.html#function_unix-timestamp
 (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)
 
 --- lock
--- Not `INSERT IGNORE`: that locks a row that is there for reading, and two who do
--- so and then write wait for each other.
+-- Not `INSERT IGNORE`, which locks an existing row for reading: two sessions that do so and then
+-- write wait for each other. https://dev.mysql.com/doc/refman/8.0/en/innodb-locks-set.html
 INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
     VALUES ($key, 0, 'w', '', 0, 0) ON DUPLICATE KEY UPDATE waited = waited
 
@@ -61,27 +61,30 @@ SELECT name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END FROM dlock_l
 COMMIT
 
 --- begin_together
--- No transaction stays open when one of its statements fails: each of them is one, and
--- keeps no row longer than it runs. The shortest wait that there is, for a row.
+-- Each statement is a transaction of its own: none stays open when one fails, and rows are kept
+-- only while a statement runs. The waits are the shortest that MySQL has. A session's limit to the
+-- rows of a `SELECT` would cut off the answer.
 SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1,
     sql_select_limit = 18446744073709551615;
 {committed}
 
 --- committed
--- Of the next statement, or transaction.
+-- For the next transaction, which may be a single statement.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 --- owner_of_each
 ELT(FIELD(name, [$key]), [$owner])
 
 --- take_together
--- Of those that have a row already: a new one gets its number in a transaction. Time
--- stands still in a statement, so who has waited for a row shortens no lease that its
--- owner has meanwhile. A row that is reached late, behind others that somebody kept, is
--- left alone: nothing is done to it after its owner has given up.
+-- Takes locks that have a row. A new row gets its number in a transaction, by `take`.
 --
--- One row for each that is had, ending in 0, that has been done, ending in 2, or that
--- somebody else has.
+-- `{now}` is when the statement began. While the statement waits for a row, the same owner may get
+-- the lock by another one, with a later end; `GREATEST` keeps that. A row that is reached late,
+-- after a wait for other rows, is left alone, since its owner may have given up. (`NOW` is when the
+-- statement began, `SYSDATE` the time as it is.)
+--
+-- One row for each lock that is had, ending in 0, or whose body has been done, ending in 2, or that
+-- is not free, ending in 1.
 {begin_together};
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each}, since = {now},
         expires_at = GREATEST(expires_at, {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED))
@@ -99,16 +102,18 @@ SELECT name, token, {durable}, CASE WHEN {is_had} THEN 0
 (mode = 'w' AND owner = {owner_of_each} AND expires_at > {now})
 
 --- release_together
--- Those that are held are read first: at that moment they were.
+-- Reads which of the locks are held, and then frees those. They were held when they were read,
+-- which is what the answer says.
 {begin_together};
 SELECT name FROM dlock_lock WHERE name IN ([$key]) AND {is_had};
 {committed};
 UPDATE dlock_lock SET owner = '', expires_at = {now} WHERE name IN ([$key]) AND {is_had}
 
 --- raise_rows
--- Who makes a row from here on reads the floor as it is now. Whoever has read it before has
--- a row already, which this waits for: but not with `READ COMMITTED`, which passes over
--- rows that are not committed.
+-- A session that makes a row from here on reads the new floor. One that has read the old floor has
+-- made its row before, and this waits for that row: but not with `READ COMMITTED`, which passes
+-- over rows that are not committed.
+-- https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-isolation-levels.html
 COMMIT;
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 START TRANSACTION;
@@ -130,7 +135,8 @@ INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $aliv
     ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until)
 
 --- permits
--- What is no number is 0, and no error.
+-- `CONV` takes text that is no number for 0. A cast would be an error in a statement that changes
+-- rows.
 CAST(CONV(SUBSTRING_INDEX(owner, '/', -1), 10, 10) AS UNSIGNED)
 
 --- create_tables

@@ -7,7 +7,7 @@ use crate::stores::sql::database::{Meaning, RetryPolicy};
 use crate::stores::sql::errors::FOREIGN_TOKEN;
 use crate::stores::sql::script::Scripts;
 
-/// What dlock's user needs.
+/// The rights that dlock's user needs.
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_lock, \
                       dlock_reader, dlock_queue, dlock_process, dlock_meta TO …; to make the \
                       tables it needs CREATE on the schema";
@@ -30,7 +30,7 @@ static UPGRADE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// https://www.postgresql.org/docs/current/errcodes-appendix.html
+/// By the code of the error: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     use RetryPolicy::{Again, Kept, Reconnect, Stop};
     let sqlx::Error::Database(error) = error else {
@@ -46,7 +46,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         }
         "3D000" => Meaning::config("the URL names a database that it does not have"),
         "3F000" => Meaning::config("its search_path names a schema that it does not have"),
-        // Another connection may lead to the server to write to.
+        // Another connection may lead to the primary.
         "25006" => Meaning::unavailable(
             Reconnect,
             "it is read-only, as a standby is; name the primary in the URL",
@@ -57,7 +57,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             Stop,
             "raise its max_connections, or lower those of its clients",
         ),
-        // Timeouts of a lock or a statement.
+        // A wait for a row or a statement took too long.
         "57014" | "55P03" => Meaning::unavailable(
             Kept,
             "somebody keeps a row or a table of dlock's locked; see pg_stat_activity",
@@ -65,11 +65,11 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         "57P01" | "57P02" | "57P03" => {
             Meaning::unavailable(Reconnect, "it is starting or stopping")
         }
-        // Serialization; two that make the same row.
+        // A serialization failure (40001), or two sessions inserted the same row (23505).
         "40001" | "23505" => Meaning::unavailable(Again, "see its log"),
         // Deadlock.
         "40P01" => Meaning::unavailable(Kept, "see its log"),
-        // An idle session was ended; a pooler whose server has gone.
+        // An idle session was ended (57P05), or a pooler has lost its server (58000).
         "57P05" | "58000" => Meaning::unavailable(Reconnect, "see its log"),
         code if code.starts_with("08") => Meaning::unavailable(Reconnect, "see its log"),
         _ => Meaning::unavailable(Stop, "see its log"),

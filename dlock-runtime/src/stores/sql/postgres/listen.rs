@@ -1,7 +1,8 @@
-//! Hearing of locks that have become free.
+//! Listens for notifications of free locks.
 //!
-//! Whether messages come through is tried: behind a pooler that gives every
-//! transaction another session, `LISTEN` succeeds and nothing is ever heard.
+//! Whether notifications come through has to be tried: behind a pooler that gives every transaction
+//! another session, `LISTEN` succeeds and nothing ever arrives
+//! (<https://www.pgbouncer.org/features.html>).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,24 +17,24 @@ use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
 use crate::stores::sql::work::Work;
 
-/// How soon a message that is sent to oneself has to come.
+/// How long a notification that this process sends to itself may take.
 const ECHO: Duration = Duration::from_secs(2);
 
-/// A connection that has said nothing for so long is tried again: who forgets
-/// one that is idle, as a firewall does, tells nobody.
+/// After this long without a notification, the connection is tried again: a firewall that has
+/// forgotten an idle connection tells nobody.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The message to oneself: no key is empty.
+/// The payload of a notification to this process itself. No key is empty.
 const TO_ONESELF: &str = "";
 
-/// How long to wait before it is tried again.
+/// The pauses before listening is tried again: the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 
-/// When so many messages to oneself in a row have not come, none does. A single one may
-/// have been late.
+/// After this many notifications to itself, in a row, that did not arrive, none will. A single one
+/// may only be late.
 const SURE: u32 = 3;
 
-/// Nobody knows whether messages come through.
+/// It could not be tried whether notifications come through.
 struct NotTried;
 
 /// Listens until it is dropped.
@@ -42,14 +43,14 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     let mut pause = first;
     let mut unheard = 0;
     loop {
-        // The driver panics at some answers that make no sense.
+        // The driver panics over some answers that make no sense.
         let ended = AssertUnwindSafe(hear(&tables)).catch_unwind().await;
         let ended = ended.unwrap_or_else(|_| {
             tables.notifications_come(false);
             Err(NotTried)
         });
         match ended {
-            // An outage, as a rule a short one.
+            // Notifications came through until an outage, which is usually short.
             Ok(true) => (pause, unheard) = (first, 0),
             Ok(false) => {
                 unheard += 1;
@@ -63,7 +64,6 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
                 }
                 pause = (4 * pause).min(longest);
             }
-            // It could not be tried.
             Err(_) => pause = (2 * pause).min(Duration::from_secs(5)),
         }
         let time = &tables.time;
@@ -71,12 +71,14 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     }
 }
 
-/// Whether a connection has carried anything until it broke or was given up.
+/// Listens over one connection, until it breaks or is given up. Returns whether notifications came
+/// through.
 async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, NotTried> {
     let limit = tables.endpoint.request_timeout;
     let listening = async {
-        // A pool for each: a listener gives its connection back only when that
-        // has answered once more, which one that is forgotten never does.
+        // A pool for each connection: a listener gives its connection back only after one more
+        // answer, which never comes if the connection was forgotten on the way (`PgListener::drop`
+        // in `sqlx-postgres` 0.8.6).
         let pool = tables.config.opener(limit);
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
@@ -103,7 +105,7 @@ async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, NotTried> {
     Ok(true)
 }
 
-/// Whether something comes, if something is said.
+/// Sends a notification to this process itself, and returns whether one arrives.
 async fn echoes(
     tables: &Tables<PostgresDatabase>,
     listener: &mut PgListener,

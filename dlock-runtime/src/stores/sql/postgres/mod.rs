@@ -1,11 +1,11 @@
 //! The `postgres://` store.
 //!
-//! - Scripts go out by the simple query protocol, one message each, so that
-//!   they work through a pooler that gives every transaction another session.
-//! - `READ COMMITTED`, whatever the server's default is: each statement has to
-//!   see what was committed before it began.
-//! - Waiters are told by `NOTIFY`, on one channel for each process, over one
-//!   connection. Where that does not come through they look often instead.
+//! - Each script is sent as one message of the simple query protocol, so that it also works through
+//!   a pooler that gives every transaction another session.
+//! - Transactions are `READ COMMITTED`, whatever the server's default is: each statement must see
+//!   what was committed before it began.
+//! - Waiters are notified by `NOTIFY`, on one channel for each process, over one connection. Where
+//!   notifications do not come through, waiters look often instead.
 
 mod errors;
 mod listen;
@@ -34,8 +34,7 @@ use crate::backend::Protocol;
 /// # Ok::<(), dlock::backend::BackendError>(())
 /// ```
 ///
-/// Its tables have to be there, or are made with
-/// `create_tables`.
+/// Its tables must exist, or are created with `create_tables`.
 pub type Postgres = Sql<PostgresDatabase>;
 
 /// What is particular to PostgreSQL.
@@ -48,7 +47,7 @@ impl Database for PostgresDatabase {
     const WORDS: &'static str = include_str!("words.sql");
     const DURABLE_WITH: &'static str =
         "`fsync` and `full_page_writes` to on in its server, and dlock's tables to LOGGED";
-    /// Where messages do not come through.
+    /// For servers whose notifications do not come through.
     const PACE: Pace = Pace {
         shortest: Duration::from_millis(5),
         longest: Duration::from_millis(500),
@@ -65,7 +64,7 @@ impl Database for PostgresDatabase {
     }
 
     fn prepare(options: PgConnectOptions) -> PgConnectOptions {
-        // A pooler refuses parameters that it does not know.
+        // A pooler refuses startup parameters that it does not know.
         options.extra_float_digits(None).statement_cache_capacity(0)
     }
 
@@ -76,7 +75,7 @@ impl Database for PostgresDatabase {
         }
     }
 
-    /// What is escaped in `E''` does not depend on the server's settings.
+    /// As `E'…'`, whose escapes do not depend on the server's settings.
     fn literal(out: &mut String, text: &str) {
         out.push_str("E'");
         out.push_str(&text.replace('\\', r"\\").replace('\'', "''"));
@@ -87,8 +86,8 @@ impl Database for PostgresDatabase {
         errors::meaning(error)
     }
 
-    /// By SQL, as in the protocol's own way a name is that of whichever session a pooler gives;
-    /// these names are of this process.
+    /// Prepares by SQL. In the extended protocol, `sqlx` names statements by numbers (`sqlx_s_1`),
+    /// and behind a pooler the session may have another client's statement of that name.
     async fn quick(
         connection: &mut Connection<Self>,
         what: Together,
@@ -99,7 +98,7 @@ impl Database for PostgresDatabase {
         let mut text = String::new();
         let unprepared = if is_new { &all[..] } else { &[] };
         for Statement { name, text: of, .. } in unprepared {
-            // It writes to memory.
+            // Writing to a `String` does not fail.
             let _ = write!(text, "PREPARE \"{name}\" (TEXT, TEXT, BIGINT) AS {of}");
         }
         let _ = write!(text, "EXECUTE \"{}\" (", all[what as usize].name);

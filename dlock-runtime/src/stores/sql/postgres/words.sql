@@ -1,10 +1,10 @@
--- What PostgreSQL says in its own way.
+-- The SQL that is particular to PostgreSQL.
 
 --- begin_here
 BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout
 
 --- begin
--- A release may be undone by a crash of the server: the lease then ends by itself.
+-- Does not wait for the disk. If a crash undoes a release, the lease ends by itself.
 {begin_here}; SET LOCAL synchronous_commit = off
 
 --- begin_lease
@@ -14,11 +14,11 @@ BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout
 {begin_here}; {wait_for_the_disk}
 
 --- wait_for_the_disk
--- Also where the session would not. What is set when the transaction commits
--- counts, and is set for that one only:
--- https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT
--- Who waits for more, such as replicas, still does. In three columns, so that no
--- row of it is taken for the answer of a script.
+-- Waits for the disk even if the session would not. The setting at the commit counts, and this one
+-- holds for the transaction only:
+-- https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT A session
+-- that waits for more, such as for replicas, still does. The row has three columns, so that it is
+-- not taken for the answer of a script.
 SELECT set_config('synchronous_commit', 'on', true), 0, 0
     WHERE current_setting('synchronous_commit') = 'off'
 
@@ -30,7 +30,7 @@ CASE WHEN pg_is_in_recovery() THEN 'it is a standby'
     WHEN current_setting('transaction_read_only') = 'on' THEN 'it is read-only' ELSE '' END
 
 --- durable
--- A page that was half written is mended from the log, or found by its checksum:
+-- A page that was half written is restored from the log, or detected by its checksum:
 -- https://www.postgresql.org/docs/current/wal-reliability.html
 CASE WHEN current_setting('fsync', true) = 'on'
     AND (current_setting('full_page_writes', true) = 'on'
@@ -43,7 +43,7 @@ CASE WHEN (SELECT COUNT(*) FROM pg_class
         AND relpersistence = 'p') = 2 THEN 1 ELSE 0 END
 
 --- now
--- `now()` is when the transaction began.
+-- `now()` would be when the transaction began.
 CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)
 
 --- lock
@@ -51,9 +51,9 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
     VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO UPDATE SET waited = l.waited
 
 --- take
--- Until when is counted before the row is waited for. Meanwhile an owner that asks twice
--- may have got the lock, and had its lease extended. The mark of what has been done is
--- told, and stays as it is.
+-- The end of the lease is computed before the statement waits for the row. Meanwhile the same owner
+-- may get the lock by a repeated request, with a later end; `GREATEST` keeps that. The mark of what
+-- has been done is part of the answer, and stays as it is.
 {begin_grant};
 $hurry
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited, since)
@@ -73,8 +73,9 @@ $calm
 COMMIT
 
 --- quick_take
--- The settings last for this statement. They are made before the row is waited for, and the
--- conditions are looked at again behind that.
+-- The settings hold for this statement only. They are made before it waits for the row; after the
+-- wait, PostgreSQL looks at the conditions again:
+-- https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
     expires_at = GREATEST(expires_at, {now} + $ttl)
     WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
@@ -90,7 +91,8 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
     RETURNING name
 
 --- in_time
--- Nothing is done when its owner may have given up.
+-- Limits the wait for the row. After `$moment`, nothing is done any more, since the owner may have
+-- given up.
 set_config('lock_timeout', '$brief', true) <> ''
     AND clock_timestamp() < statement_timestamp() + $moment * INTERVAL '1 millisecond'
 
@@ -101,15 +103,17 @@ SET LOCAL lock_timeout = $brief; SET LOCAL statement_timeout = $moment
 SET LOCAL statement_timeout = $timeout
 
 --- raise_rows
--- The table waits until nobody writes to it, and whoever writes then reads the floor as it
--- is now. In this order, as who cleans has the row of the floor first too; and not for
--- long, as all others wait behind it.
+-- Waits until nobody else writes to the table; a session that writes to it afterwards reads the new
+-- floor. The row of the floor was locked before the table, in the order in which `clean` locks
+-- them, so that the two do not wait for each other. The wait is short, since all other writers wait
+-- behind this one.
 SET LOCAL lock_timeout = 500;
 LOCK TABLE dlock_lock IN SHARE ROW EXCLUSIVE MODE;
 UPDATE dlock_lock SET token = $floor WHERE token < $floor
 
 --- free
--- The rows are locked in the order in which they are taken.
+-- Locks the rows in the order of their names, as `take` does, so that two transactions do not wait
+-- for each other.
 WITH held AS (
     SELECT l.name FROM dlock_lock l JOIN (VALUES [($key, $owner)]) AS v (name, owner)
         ON l.name = v.name AND l.owner = v.owner
@@ -118,12 +122,12 @@ UPDATE dlock_lock l SET owner = '', expires_at = {now} FROM held
     WHERE l.name = held.name RETURNING l.name
 
 --- is_over
--- Those whose rows somebody has are in use again, and two who take rows in different
--- orders would wait for each other.
+-- A row that another transaction has locked is in use again. The rest is locked in the order of the
+-- names, so that two transactions do not wait for each other.
 name IN (SELECT name FROM dlock_lock WHERE {is_unused} ORDER BY name FOR UPDATE SKIP LOCKED)
 
 --- wake
--- Two columns, so that no row of it is taken for the answer of a script.
+-- The row has two columns, so that it is not taken for the answer of a script.
 SELECT pg_notify('dlock_' || q.process, {message}), 0 FROM dlock_queue q
     WHERE q.name IN ([$key]) AND {first}
 
@@ -132,21 +136,22 @@ SELECT pg_notify('dlock_' || q.process, {message}), 0 FROM dlock_queue q
     WHERE q.name = $key AND {is_done}
 
 --- wake_beside
--- A permit that was let in tells those for whom there is room beside it.
+-- A permit that was granted notifies the waiters for whom there is room beside it.
 SELECT pg_notify('dlock_' || q.process, {message}), 0
     FROM ({line} AND q.name = $key {in_line}) q, dlock_lock l
     WHERE l.name = $key AND {held} AND {fits}
 
 --- message
--- The waiters of a process that wait for permits are told one by one: there is not room
--- for all of them. No key has a control character.
+-- Waiters for permits are notified one by one, since there is not room for all those of a process.
+-- No key has a control character such as the tab.
 CASE q.mode WHEN 'p' THEN q.owner || chr(9) || q.name ELSE q.name END
 
 --- permits
 COALESCE(CAST(substring(owner FROM E'/(\\d+)') AS BIGINT), 0)
 
 --- create_tables
--- `IF NOT EXISTS` fails for one of two who do it at the same time.
+-- The advisory lock: if two sessions run `CREATE … IF NOT EXISTS` at the same time, one of them
+-- fails.
 BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
 
 --- change
@@ -159,7 +164,8 @@ COMMIT
 TEXT COLLATE "C"
 
 --- table_of_locks
--- Room in each page lets a row change in its place.
+-- With room in each page, a row that changes stays in its page:
+-- https://www.postgresql.org/docs/current/storage-hot.html
 WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)
 
 --- table_of_processes

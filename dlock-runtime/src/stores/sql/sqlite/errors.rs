@@ -2,7 +2,7 @@
 
 use crate::stores::sql::database::{Meaning, RetryPolicy};
 
-/// <https://www.sqlite.org/rescode.html>: the low byte is the primary code.
+/// By the primary code, which is the low byte of the code: <https://www.sqlite.org/rescode.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let code = match error {
         sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
@@ -10,14 +10,14 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     };
     let stop = |advice| Meaning::unavailable(RetryPolicy::Stop, advice);
     Some(match code.map(|code| code & 0xff) {
-        // Busy, locked, a race for the WAL, a schema that has changed.
+        // Busy, locked, a race for the WAL, or a schema that has changed.
         Some(5 | 6 | 15 | 17) => Meaning::unavailable(
             RetryPolicy::Again,
             "another process keeps it locked; look for one that is stopped in the middle of a \
              write, or that uses the file for more than locks",
         ),
         Some(13) => stop("make room on its disk"),
-        // No permission, read-only, not authorized.
+        // No permission, read-only, or not authorized.
         Some(3 | 8 | 23) => Meaning {
             denied: true,
             ..stop("this process may not write to it; make the file and its directory writable")
@@ -28,13 +28,12 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         ),
         // The operating system has failed to read or write it.
         Some(10) => stop("look at the disk that it is on"),
-        // Corrupt, no database.
+        // Corrupt, or not a database.
         Some(11 | 26) => Meaning::config(
             "it is no SQLite database, or a damaged one; name another file, or remove it while \
              no process uses it",
         ),
-        // A statement that SQLite does not understand, as there is no such table
-        // or column.
+        // SQLite does not understand a statement, because a table or column is missing.
         Some(1) => Meaning::config(
             "its tables are not those that this version of dlock makes; remove the tables whose \
              names begin with `dlock_` while no process uses them",

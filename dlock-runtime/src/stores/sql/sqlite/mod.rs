@@ -1,11 +1,12 @@
 //! The `sqlite:` store: a file that the processes of one machine share.
 //!
-//! - WAL, so that those who look do not wait for those who write.
-//! - Every transaction is `BEGIN IMMEDIATE`: one that begins to read and goes on
-//!   to write can be refused in the middle.
-//! - One connection for each backend: SQLite has one writer at a time, and the
-//!   tasks of one process queue here instead of finding the file busy. A file
-//!   that another process keeps busy is tried again.
+//! - The journal mode is WAL, in which readers do not wait for writers
+//!   (<https://www.sqlite.org/wal.html>).
+//! - A transaction of several statements begins with `BEGIN IMMEDIATE`: one that reads first and
+//!   then writes may be refused at the write (<https://www.sqlite.org/lang_transaction.html>).
+//! - Each backend has one connection. SQLite has one writer at a time, so the tasks of a process
+//!   queue for the connection instead of finding the file busy. If another process keeps the file
+//!   busy, the engine tries again.
 
 mod errors;
 
@@ -33,15 +34,15 @@ use crate::key::Shown;
 /// # Ok::<(), dlock::backend::BackendError>(())
 /// ```
 ///
-/// The file and its tables are made if they are not there. It may hold other
-/// tables too, but a long transaction on these keeps every lock waiting.
+/// The file and its tables are created if they do not exist. The file may hold other tables too,
+/// but a long transaction on these keeps every lock waiting.
 pub type Sqlite = Sql<SqliteFile>;
 
 /// What is particular to SQLite.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteFile;
 
-/// What the driver calls a database in memory.
+/// The beginning of the name that the driver gives to a database in memory.
 const IN_MEMORY: &str = "file:sqlx-in-memory-";
 
 impl Sqlite {
@@ -69,12 +70,8 @@ impl Sqlite {
         Self::with_options(options)
     }
 
-    /// The file of a pool, with the pool's settings. The connection is one of
-    /// its own: the pool's are not taken up, nor is its end noticed.
-    ///
-    /// # Errors
-    ///
-    /// The pool's database is in memory, where no other process could share it.
+    /// The file of a pool, with the pool's settings. dlock opens a connection of its own: it uses
+    /// none of the pool's, and goes on when the pool is closed.
     pub fn from_pool(pool: &Pool<sqlx::Sqlite>) -> Result<Self, BackendError> {
         Self::with_options((*pool.connect_options()).clone())
     }
@@ -84,7 +81,8 @@ impl Sqlite {
         if name.contains('\0') {
             return Err(invalid("the path of its file holds a NUL"));
         }
-        // SQLite reads that as a URI, whose parameters can turn locking off.
+        // SQLite reads such a name as a URI, whose parameters can turn locking off
+        // (<https://www.sqlite.org/uri.html>).
         if name.starts_with("file:") && !name.starts_with(IN_MEMORY) {
             return Err(invalid("it takes a path; leave out `file:`"));
         }
@@ -107,18 +105,19 @@ impl Database for SqliteFile {
     const NAME: &'static str = "sqlite";
     const PROTOCOL: Option<Protocol> = None;
     const WORDS: &'static str = include_str!("words.sql");
-    /// A look costs a read of shared memory.
+    /// Looks are cheap: one costs a read of shared memory.
     const PACE: Pace = Pace {
         shortest: Duration::from_millis(1),
         longest: Duration::from_millis(100),
     };
-    // Who writes has the file for a part of a millisecond, as a rule.
+    // A writer usually keeps the file for less than a millisecond.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
     const IS_QUICK: bool = true;
-    // The one connection was not to be had, as others of this process wait too.
+    // The one connection was not free in time, because other tasks of this process wait for the
+    // file.
     const UNREACHED_ADVICE: &'static str = "look for another process that is stopped in the middle of a write, or that uses the file \
          for more than locks";
-    // SQLite has not come back to say anything.
+    // SQLite has not returned at all.
     const SILENCE_ADVICE: &'static str =
         "check the disk that it is on, or raise the request timeout";
 
@@ -138,10 +137,11 @@ impl Database for SqliteFile {
         options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            // Through the disk's own memory too, where macOS leaves that out.
+            // Without this, a sync on macOS ends in the memory of the disk
+            // (<https://www.sqlite.org/pragma.html#pragma_fullfsync>).
             .pragma("fullfsync", "ON")
-            // What waits is repeated here: SQLite would sleep up to a tenth of
-            // a second between two attempts.
+            // The engine repeats what finds the file busy. SQLite itself would sleep up to a tenth
+            // of a second between two attempts (`sqliteDefaultBusyCallback`).
             .busy_timeout(Duration::ZERO)
             .row_buffer_size(1024)
     }
@@ -167,9 +167,10 @@ impl Database for SqliteFile {
             Together::Take => ("PRAGMA synchronous = EXTRA", 4),
             Together::Release => ("PRAGMA synchronous = NORMAL", 1),
         };
-        // It takes effect when it is read, so it is not one that can be prepared. The thread
-        // of the connection does one thing after the other, and the statement looks whether
-        // it has done this.
+        // This pragma takes effect when it is compiled, so it cannot be prepared
+        // (<https://www.sqlite.org/pragma.html>). One poll hands it to the thread of the
+        // connection, which does one thing after the other, and `quick_take` checks that it has
+        // taken effect.
         let _ = sqlx::raw_sql(pragma)
             .execute(&mut *connection)
             .now_or_never();

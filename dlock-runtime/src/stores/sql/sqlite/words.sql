@@ -1,15 +1,16 @@
--- What SQLite says in its own way.
+-- The SQL that is particular to SQLite.
 
 --- begin
--- Without a wait for the disk: should the machine fail, its processes and their
--- leases are gone with it. Only the tokens have to stay.
+-- Does not wait for the disk. If the machine fails, all processes that could hold a lease have
+-- failed with it. Only tokens must outlive it.
 PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE
 
 --- begin_lease
 {begin}
 
 --- begin_grant
--- As good as `FULL`, and better where the file system has no WAL.
+-- In WAL mode the same as `FULL`; where a file system has no WAL, the directory is synced too:
+-- https://www.sqlite.org/pragma.html#pragma_synchronous
 PRAGMA synchronous = EXTRA; BEGIN IMMEDIATE
 
 --- version_of_server
@@ -32,8 +33,8 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
     VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO NOTHING
 
 --- take
--- One statement has one time, and gives back no row that it leaves alone: so the mark of
--- what has been done is written anew, as it is.
+-- `{now}` is the same time in the whole statement. `RETURNING` leaves out a row that the statement
+-- leaves alone, so the mark of what has been done is written again, as it is.
 PRAGMA synchronous = EXTRA;
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited, since)
     VALUES [($key, (SELECT floor FROM dlock_meta) + $tokens, 'w', $owner, {now} + $ttl, 0, {now})]
