@@ -1,10 +1,10 @@
-//! Breaking locks, and taking waiters out of their queue.
+//! Breaks locks, and takes waiters out of their queue.
 //!
-//! A holder loses its node. A waiter whose node has gone would make another: it has to be told.
-//! So a node stands in the folder that names it, while it has a place: whoever waits lists the
-//! folder before it believes that it holds the lock, and finds it there. It is an ephemeral
-//! one of who breaks, who stays until the waiter has given its place back; from one that does
-//! not come (its process is dead, or paused) the place is then taken.
+//! A holder loses its node. A waiter whose node has gone would make another, so it has to be told:
+//! the session that breaks its place makes a node in the lock's folder, which names the waiter. A
+//! request lists the folder before it takes itself for the holder. So the waiter finds that node,
+//! and gives its place back. The node is ephemeral, and stays until the waiter has left. If the
+//! waiter does not come (its process is dead or paused), its place is taken from it.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
 
-/// The node that tells a waiter. When this is dropped, it is removed.
+/// The node that tells a waiter to leave. When this is dropped, the node is removed.
 pub(super) struct Word {
     session: Arc<Session>,
     path: String,
-    /// Until this is dropped, it is not swept away.
+    /// Keeps the node from being swept away.
     claim: Option<Arc<Claim>>,
-    /// Or may come yet.
+    /// The node is there, or may still come.
     is_there: bool,
 }
 
@@ -56,18 +56,18 @@ impl Drop for Word {
     fn drop(&mut self) {
         self.claim = None;
         if self.is_there {
-            // It is swept away.
+            // The session's sweep deletes it.
             self.session.wanted.doubt();
         }
     }
 }
 
-/// One who waits, and is to leave.
+/// A waiter that is to leave.
 struct Leaving<'a> {
     session: &'a Arc<Session>,
     folder: &'a str,
     names: &'a [String],
-    /// Who holds the lock, and who waits before it.
+    /// The holders, and the waiters ahead of this one.
     ahead: &'a [&'a Member],
     waiter: &'a Member,
 }
@@ -126,7 +126,7 @@ impl Ensemble {
             session, folder, ..
         } = leaving;
         let path = names::join(folder, &leaving.waiter.name);
-        // What that one watches, if it is one node.
+        // The node that the waiter watches, if it watches a single one.
         let watched = match queue_position(leaving.names, leaving.waiter) {
             QueuePosition::Behind(name) => Some(names::join(folder, &name)),
             _ => None,
@@ -139,7 +139,8 @@ impl Ensemble {
         let owner = Owner::read(&String::from_utf8_lossy(&said));
         let owner = owner.filter(|owner| leaving.waiter.name.starts_with(&names::own(*owner)));
         let Some(owner) = owner else {
-            // Without its node it makes another, and is told nothing.
+            // Another program's waiter would not look for the node that tells it to leave, and make
+            // another place.
             return Err(broken.refused("zookeeper (that waiter is not dlock's)"));
         };
         let wakes = match (watched, found.next()) {
@@ -147,7 +148,7 @@ impl Ensemble {
             (Some(_), _) => return Err(somebody_has_gone()),
             (None, _) => None,
         };
-        // It stays for as long as this is repeated.
+        // The node stays from one attempt to the next, if the session does.
         word.take_if(|word| !Arc::ptr_eq(&word.session, session));
         let word = word.get_or_insert_with(|| {
             Word::to_be_made(session, names::join(folder, &names::out(owner)))
@@ -158,7 +159,7 @@ impl Ensemble {
             word.is_there = was_there || failure.applied != Applied::No;
             return Err(failure);
         }
-        // Whatever fails from here on, it is told.
+        // The waiter has been told, even if something fails from here on.
         let left = self.see_out(&path, word, deadline).await;
         let left = left.map_err(|failure| Failure {
             applied: Applied::Answered,
@@ -167,8 +168,8 @@ impl Ensemble {
         left.ok_or_else(somebody_has_gone)
     }
 
-    /// Waits until one who was told has given its place back, and takes it from one that does
-    /// not come. `None` if what tells it has gone meanwhile.
+    /// Waits until the waiter has given its place back, and takes it away if the waiter does not
+    /// come. `None` if the node that tells the waiter has gone meanwhile.
     async fn see_out(
         &self,
         path: &str,
@@ -178,15 +179,15 @@ impl Ensemble {
         let (time, session) = (&self.context.time, Arc::clone(&word.session));
         let limit = deadline.min(time.after(self.context.patience()));
         let _ = time.bound(limit, leaves(&session, path, deadline)).await;
-        // Only as long as its node says so is it sure that the waiter has not been let in since:
-        // another operator's may have stood there, and be gone. So it is with a request that is
-        // late.
+        // The waiter cannot get the lock while that node is there. But the node may be another
+        // operator's, and gone by now, or this request may arrive late. Then the waiter may hold
+        // the lock.
         let deleted = session.transact(path, deadline, |steps| {
             steps.add_check_version(&word.path, -1)?;
             steps.add_delete(path, None)
         });
         match deleted.await? {
-            // Or it has left by itself.
+            // `NoNode`: the waiter has left by itself.
             Ok(_) | Err((1, Error::NoNode)) => {}
             Err((_, Error::NoNode)) => return Ok(None),
             Err((_, error)) => return Err(session.refused(path, error)),
@@ -195,7 +196,8 @@ impl Ensemble {
         Ok(Some(Freed::Released))
     }
 
-    /// While those are there behind whom it waits: it is no holder.
+    /// Tells the waiter to leave, if the nodes that keep it from getting the lock are still there:
+    /// then it does not hold it.
     async fn tell(
         &self,
         leaving: &Leaving<'_>,
@@ -216,16 +218,16 @@ impl Ensemble {
             steps.add_check_version(path, -1)?;
             steps.add_create(word, b"", &options)?;
             match &wakes {
-                // Nothing but a change is told to who watches a node.
+                // A waiter that watches a single node is woken by a change of that node.
                 Some((watched, data, stat)) => {
                     steps.add_set_data(watched, data, Some(stat.version))
                 }
-                // Those who watch the folder see the new one.
+                // A waiter that watches the folder is woken by the new node.
                 None => Ok(()),
             }
         });
         match told.await? {
-            // By another operator, or by an attempt before this one.
+            // `NodeExists`: another operator has told the waiter, or an earlier attempt.
             Ok(_) | Err((_, Error::NodeExists)) => Ok(()),
             Err((_, Error::NoNode | Error::BadVersion)) => Err(somebody_has_gone()),
             Err((_, error)) => Err(leaving.session.refused(folder, error)),
@@ -244,7 +246,7 @@ async fn leaves(session: &Session, path: &str, deadline: Deadline) -> Result<(),
     }
 }
 
-/// It may hold the lock now.
+/// The waiter may hold the lock by now.
 fn somebody_has_gone() -> Failure {
     Failure {
         cause: Cause::Silence,

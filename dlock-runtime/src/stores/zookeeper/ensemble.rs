@@ -1,4 +1,4 @@
-//! The ensemble, as this process reaches it: over one session after the other.
+//! The ensemble, and the session that this process has with it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -15,12 +15,11 @@ use crate::engine::time::Backoff;
 use crate::store::{Context, Failure, Next, Scope};
 use crate::sync::Mutex;
 
-/// Between attempts to open a session.
+/// The pauses between attempts to open a session: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a session may take to be closed. Nobody is any worse off if it then
-/// just expires.
+/// How long it may take to close a session. If it takes longer, the session just expires.
 const TO_CLOSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Ensemble {
@@ -29,16 +28,16 @@ pub(super) struct Ensemble {
     session: watch::Sender<Current>,
     /// Whether the servers have nodes that end after a time, once that is known.
     pub(super) remembers: OnceLock<bool>,
-    /// Folders that have come to the end of their numbers. Each has had two thousand
-    /// million nodes, so they are few.
+    /// Folders that have come to the end of their numbers. Each has had two thousand million nodes,
+    /// so they are few.
     pub(super) used_up: Mutex<HashSet<String>>,
 }
 
-/// The session of this time; or why none could be opened when that was tried last.
+/// The current session; or why none could be opened, when that was last tried.
 type Current = Result<Arc<Session>, Option<BackendError>>;
 
 impl Ensemble {
-    /// Nothing is connected yet.
+    /// Without a session yet.
     pub(super) fn new(settings: Settings, context: Context) -> Arc<Self> {
         Arc::new(Self {
             settings,
@@ -49,10 +48,10 @@ impl Ensemble {
         })
     }
 
-    /// Opens a session with servers that nobody has heard of yet, and keeps one from
-    /// here on. What refuses is told at once; but one that is silent, on a busy
-    /// machine perhaps, is to be asked again. (The client gives up each server after
-    /// a silence that is a part of a call, so as to ask another.)
+    /// Opens the first session, and keeps one open from here on. A refusal is reported at once. But
+    /// if the servers were silent, perhaps on a busy machine, the engine tries again. (The client
+    /// gives up a silent server after a part of the time that a call has, so that it can ask
+    /// another one.)
     pub(super) async fn connect(self: &Arc<Self>, deadline: Deadline) -> Result<(), Failure> {
         let time = &self.context.time;
         let asked_at = time.now();
@@ -73,8 +72,7 @@ impl Ensemble {
         Ok(())
     }
 
-    /// Sees the end of each session, tells those who lost their locks by it, and
-    /// opens another.
+    /// Follows each session to its end, reports the locks that are lost with it, and opens another.
     async fn keep_session(self: Arc<Self>, mut session: Arc<Session>) {
         let Context { time, events, .. } = &self.context;
         let place = self.settings.place();
@@ -85,7 +83,7 @@ impl Ensemble {
             };
             self.is_now(Err(None));
             let number = events.ended(session.scope());
-            // A session that is still alive is closed by this.
+            // This closes a session that is still alive.
             drop(session);
             let how = match state {
                 SessionState::Expired => "has expired",
@@ -111,32 +109,33 @@ impl Ensemble {
         self.session.send_modify(|now| *now = session);
     }
 
-    /// The session of this time. Waits for a new one if it has ended.
+    /// The current session. Waits for a new one if it has ended.
     pub(super) async fn session(&self, deadline: Deadline) -> Result<Arc<Session>, Failure> {
         let mut sessions = self.session.subscribe();
         let good = sessions.wait_for(|now| now.as_ref().is_ok_and(|session| !session.is_over()));
-        // The sender is this one's own.
+        // The sender belongs to `self`, so only the deadline ends this early.
         let _ = self.context.time.bound(deadline, good).await;
         let now = self.session.borrow().clone();
         now.map_err(|trouble| trouble.map_or_else(Failure::not_sent, Failure::refused))
     }
 
-    /// All have but the one of this time.
+    /// Every session has ended, except the current one.
     pub(super) fn has_ended(&self, scope: Scope) -> bool {
         let session = self.session.borrow();
         let is_it = |session: &Arc<Session>| session.scope() == scope && !session.is_over();
         !session.as_ref().is_ok_and(is_it)
     }
 
-    /// Closes the session, and with it what it holds. If a lock is to be held
-    /// beyond the end (`min_hold`), it is left to expire.
+    /// Closes the session, and so ends its locks. If a lock must be held beyond that (`min_hold`),
+    /// the session is left to expire.
     pub(super) async fn leave(&self, holds: bool, deadline: Deadline) {
         let Ok(session) = self.session.send_replace(Err(None)) else {
             return;
         };
         let time = &self.context.time;
         if holds {
-            // Ends together with the runtime, and the connection with it.
+            // Dropping the session would close it. It is kept until the runtime ends, and its
+            // connection with it.
             time.spawn(async move {
                 std::future::pending::<()>().await;
                 drop(session);
@@ -144,7 +143,7 @@ impl Ensemble {
             return;
         }
         let mut states = session.client.state_watcher();
-        // The last of its kind closes the session.
+        // Dropping the last one closes the session.
         drop(session);
         let closed = async {
             while !states.state().is_terminated() {

@@ -1,5 +1,5 @@
-//! What ZooKeeper and its client say, in the words of a [`BackendError`]: what
-//! happened, where, and what to do about it.
+//! The errors of ZooKeeper and its client as a [`BackendError`]: what happened, where, and what to
+//! do about it.
 
 use std::fmt::Display;
 
@@ -13,29 +13,29 @@ use crate::stores::meaning::Meaning;
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ErrorClass {
-    /// There is no answer: ask again, over another connection.
+    /// No answer will come: ask again, over another connection.
     Lost,
     /// The session has ended, and its nodes go with it.
     Over,
-    /// That is the answer.
+    /// The server has answered, with this error.
     #[default]
     Refused,
 }
 
-/// Its numbers are not those of a server that dlock knows.
+/// The server cannot do what dlock needs, or numbers things as no known server does.
 pub(super) const TOO_OLD: Error = Error::Unimplemented;
 
 pub(super) fn classify(error: &Error) -> ErrorClass {
     meaning(error).retry
 }
 
-/// What a server or the client has said.
+/// The error that a server or the client has returned.
 pub(super) fn described(place: impl Display, error: Error) -> BackendError {
     let told = meaning(&error).error(place, &error);
     told.with_cause(error)
 }
 
-/// Another attempt would end in the same way.
+/// The failure if another attempt would end in the same way.
 pub(super) fn stop(error: BackendError) -> Failure {
     Failure {
         next: Next::Stop,
@@ -50,7 +50,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
             retry: Over,
             ..Meaning::config("check the user and the password in the store URL")
         },
-        // The last is what the client says when its own task has ended.
+        // The client returns `UnexpectedError` if its own task has ended.
         Error::SessionExpired | Error::ClientClosed | Error::UnexpectedError(_) => {
             Meaning::unavailable(Over, "")
         }
@@ -59,8 +59,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
             "no server answers, or they are without a majority, or expect another kind of \
              connection (TLS)",
         ),
-        // Either the connection's own error, or that of a server which the session
-        // has left.
+        // An error of the connection, or of a server that the session has left.
         Error::ConnectionLoss
         | Error::SessionMoved
         | Error::Throttled
@@ -82,7 +81,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
     }
 }
 
-/// No server has answered.
+/// The error if no server has answered.
 pub(super) fn no_answer(place: &str) -> BackendError {
     BackendError::unavailable(format!(
         "{place} has not answered in time; check that it runs with a majority of its servers, and \
@@ -90,7 +89,7 @@ pub(super) fn no_answer(place: &str) -> BackendError {
     ))
 }
 
-/// The servers make no nodes that end by themselves, and did before.
+/// The failure if the servers make no nodes that end by themselves any more.
 pub(super) fn forgets(place: &str) -> Failure {
     stop(BackendError::new(
         BackendErrorKind::Unsupported,
@@ -101,8 +100,8 @@ pub(super) fn forgets(place: &str) -> Failure {
     ))
 }
 
-/// The folder has come to the end of its numbers. A folder that is made anew
-/// begins again, so the lock can be had later as it was asked for.
+/// The failure if a folder has come to the end of its numbers. A new folder begins again, so the
+/// same request may succeed later.
 pub(super) fn used_up(place: &str, folder: &str) -> Failure {
     let folder = Shown(folder);
     stop(BackendError::unavailable(format!(

@@ -1,4 +1,4 @@
-//! What the servers say of themselves, for people.
+//! What the servers report about themselves, for people.
 
 use std::collections::BTreeSet;
 
@@ -14,29 +14,29 @@ use crate::backend::{Finding, Level};
 use crate::deadline::Deadline;
 use crate::key::Shown;
 
-/// A server says no more of itself than that.
+/// The most that is read of an answer; servers say less.
 const LONGEST_ANSWER: u64 = 1 << 16;
 
-/// So many locks are looked at for the numbers of their folders.
+/// For how many locks the numbers of their folders are looked at.
 const FOLDERS: usize = 10 * AT_ONCE;
 
-/// A member of the ensemble that votes or observes, as the ensemble's own list has it.
+/// A member of the ensemble that votes or observes, from the configuration of the ensemble.
 #[derive(Debug, PartialEq, Eq)]
 struct Member {
-    /// `server.3`.
+    /// For example `server.3`.
     name: String,
     votes: bool,
-    /// Where clients find it, if that is told.
+    /// The address for clients, if the configuration has one.
     clients: Option<String>,
 }
 
-/// What became of the question for a server's version.
+/// The outcome of asking a server for its version.
 enum Asked {
-    /// The version, and what part it plays.
+    /// The version, and the mode, such as `follower`.
     Said(String, String),
-    /// It answers, and does not say.
+    /// It answers, but without a version.
     Silent,
-    /// It takes connections, and says nothing.
+    /// It takes connections, but does not answer.
     Hangs,
     NotReached(String),
 }
@@ -47,7 +47,7 @@ impl ZooKeeperStore {
             return Vec::new();
         };
         let mut found = vec![self.session_timeout(&session), self.remembering(&session)];
-        // The server of this session may be the one that hangs.
+        // The server of this session may be one that hangs.
         let in_time = deadline.within(deadline.remaining() / 2);
         let members = members_of(&session, in_time).await;
         found.push(self.ensemble_of(&session, members.as_deref()));
@@ -65,7 +65,7 @@ impl ZooKeeperStore {
         found
     }
 
-    /// Whether it is the one that was asked for.
+    /// Whether the session timeout is the one that was asked for.
     fn session_timeout(&self, session: &Session) -> Finding {
         let (asked, given) = (
             self.ensemble.settings.session_timeout,
@@ -143,7 +143,7 @@ impl ZooKeeperStore {
         Finding::new(level, "ensemble", format!("{place}: {what}"))
     }
 
-    /// Of each server that is known, which one it is.
+    /// The version of each server that is known.
     async fn versions(&self, members: Vec<Member>, deadline: Deadline) -> Vec<Finding> {
         let settings = &self.ensemble.settings;
         if settings.encrypted {
@@ -177,7 +177,7 @@ impl ZooKeeperStore {
                      they are more than half"
                         .to_owned(),
                 ),
-                // Those of the URL are looked at anyway.
+                // Whether the servers of the URL can be reached is another finding.
                 Asked::NotReached(_) if member.is_none() => return None,
                 Asked::NotReached(why) => (
                     Level::Warn,
@@ -189,7 +189,7 @@ impl ZooKeeperStore {
         join_all(looks).await.into_iter().flatten().collect()
     }
 
-    /// Which version a server is. No request of the client asks for that.
+    /// Asks a server for its version. No request of the client does that.
     async fn asked(&self, host: &str, deadline: Deadline) -> Asked {
         let context = &self.ensemble.context;
         let limit = deadline.min(context.time.after(context.patience()));
@@ -211,7 +211,7 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Folders that are about to use up the numbers of their nodes.
+    /// The folders that have almost used up the numbers of their nodes.
     async fn numbers(&self, session: &Session, deadline: Deadline) -> Vec<Finding> {
         let root = &self.ensemble.settings.root;
         let Ok((folders, _)) = session.list(root, false, deadline).await else {
@@ -244,21 +244,21 @@ impl ZooKeeperStore {
     }
 }
 
-/// The members that the ensemble has. `None`: it is not told. None of them: one server
-/// for itself.
+/// The members of the ensemble. `None`: its configuration cannot be read. Empty: it is a single
+/// server.
 async fn members_of(session: &Session, deadline: Deadline) -> Option<Vec<Member>> {
     let config = session.ask("/zookeeper/config", deadline, |client| client.get_config());
     let (config, _) = config.await.ok()?.0?;
     Some(members(&String::from_utf8_lossy(&config)))
 }
 
-/// Lines like `server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181`.
+/// Reads lines like `server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181`.
 fn members(config: &str) -> Vec<Member> {
     let members = config.lines().filter_map(|line| {
         let (name, rest) = line.split_once('=')?;
         let name = name.trim().strip_prefix("server.")?;
         let (peers, clients) = rest.split_once(';').unwrap_or((rest, ""));
-        // It may have several addresses.
+        // A member may have several addresses.
         let first = peers.split('|').next().unwrap_or_default().trim();
         let host = match first.strip_prefix('[') {
             Some(address) => format!("[{}]", address.split(']').next()?),
@@ -279,7 +279,7 @@ fn members(config: &str) -> Vec<Member> {
     members.collect()
 }
 
-/// What a server has said to `srvr`.
+/// Reads the answer to `srvr`.
 fn version(answer: &str) -> Asked {
     let line = |start: &str| {
         let mut lines = answer.lines();

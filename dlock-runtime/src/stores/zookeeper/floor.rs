@@ -1,10 +1,10 @@
-//! A floor for the tokens: a node in the root, which is read together with the folder that says
-//! whose turn it is.
+//! The floor of the tokens: a node in the root. It is read together with the lock's folder, which
+//! shows whose turn it is.
 //!
-//! Tokens are the numbers of transactions, and nobody can move those. So the floor is added to
-//! them. Both are read by one question, as they were at one moment: who comes behind
-//! somebody sees a later one, in which that one's node is gone, and the same floor or a
-//! higher one.
+//! Tokens are numbers of transactions, which nobody can raise. So the floor is added to them.
+//! Folder and floor are read by one question, as they were at one moment. The next holder reads
+//! them as they are later, when the node of the holder before it is gone: it sees the same floor,
+//! or a higher one.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub(super) fn path(root: &str) -> String {
     names::join(root, names::FLOOR)
 }
 
-/// What a node holds that stands there.
+/// Reads the content of the node at that path.
 pub(super) fn read(place: &str, path: &str, data: &[u8]) -> Result<u64, BackendError> {
     let number = std::str::from_utf8(data).ok();
     number.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -42,7 +42,7 @@ pub(super) fn read(place: &str, path: &str, data: &[u8]) -> Result<u64, BackendE
     })
 }
 
-/// Asks for both. A folder that is not there is empty.
+/// Asks for the nodes of a folder, and the floor. A folder that does not exist is empty.
 pub(super) async fn list(
     client: &Client,
     place: &str,
@@ -64,7 +64,7 @@ pub(super) async fn list(
             MultiReadResult::Children { children } => queue.names = children,
             MultiReadResult::Data { data, .. } => queue.floor = read(place, floor, &data),
             MultiReadResult::Error { err } if err != Error::NoNode => return Err(err),
-            // There is none.
+            // There is no such node.
             _ => {}
         }
     }
@@ -72,7 +72,7 @@ pub(super) async fn list(
 }
 
 impl Session {
-    /// Who is in a folder, and when that was asked.
+    /// The nodes of a folder and the floor, and when that was asked.
     pub(super) async fn queue(
         &self,
         folder: &str,
@@ -96,14 +96,14 @@ impl Ensemble {
         path(&self.settings.root)
     }
 
-    /// Makes or changes the node, unless one as high is there.
+    /// Raises the floor, unless it is as high already.
     pub(super) async fn raise_floor(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
         let session = self.session(deadline).await?;
         let (path, text) = (self.floor(), floor.to_string());
         let acls = self.settings.acls();
         loop {
             let looked = session.ask(&path, deadline, |client| {
-                // Both are sent at once, in this order.
+                // Both are sent at once, and the server runs them in this order.
                 let (synced, found) = (client.sync(&path), client.get_data(&path));
                 async {
                     let (synced, found) = join(synced, found).await;
@@ -148,7 +148,7 @@ impl Ensemble {
     }
 }
 
-/// Not if somebody else has come first.
+/// `false`: another process has written the node first.
 fn raised(written: Result<(), Error>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(true),

@@ -1,9 +1,9 @@
-//! One watch of a lock's folder for all in this process who wait there for several.
+//! One watch of a lock's folder for all waiters of this process that wait for one of several nodes.
 //!
-//! Who waits for a permit, or for somebody who does, may get in when any of those before
-//! it goes, and nothing is written when one of these is let in. So the whole folder is
-//! watched, once for a process, however many wait. Whatever comes or goes there costs one
-//! list, and wakes those who hold the lock by it.
+//! A waiter for a permit, or behind one, may get the lock when any of the nodes ahead of it goes.
+//! And when one of those gets the lock, nothing is written that a watch could report. So the whole
+//! folder is watched, once for the process, however many of its tasks wait. Each node that comes or
+//! goes there costs one list, which wakes the waiters that hold the lock according to it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use crate::engine::time::Backoff;
 use crate::store::{Context, Next};
 use crate::sync::Mutex;
 
-/// Between lists that fail.
+/// The pauses between lists that fail: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Folders {
     context: Context,
-    /// So often a folder is listed although nothing was told: a notification may be lost.
+    /// How often a folder is listed even without a notification, since one may be lost.
     between_looks: Duration,
     all: Mutex<HashMap<String, Folder>>,
 }
 
 struct Folder {
     session: Arc<Session>,
-    /// By the names of their nodes.
+    /// The waiters, by the names of their nodes.
     members: HashMap<String, Arc<Notify>>,
-    /// Those who hold the lock, by the last list.
+    /// The nodes that hold the lock, according to the last list.
     holding: HashSet<String>,
-    /// What tells others to leave, by that.
+    /// The nodes that tell others to leave, according to the last list.
     outs: Vec<String>,
 }
 
-/// One who waits, until this is dropped.
+/// A waiter, until this is dropped.
 pub(super) struct Turn {
     folders: Arc<Folders>,
     session: Arc<Session>,
@@ -58,9 +58,10 @@ impl Folders {
         })
     }
 
-    /// From here on it is told when it has cause to ask. If it was there before the last list,
-    /// that says whether it holds the lock or is to leave, and what has changed since is told by the watch
-    /// that was set then; if it was not, its own coming is.
+    /// From here on, the waiter is woken when it has cause to ask. Nothing is missed. If its node
+    /// was there before the last list, that list shows whether it holds the lock or is to leave,
+    /// and the watch that was set with the list reports later changes. If it was not, its own
+    /// coming is such a change.
     pub(super) fn enter(self: &Arc<Self>, node: &Node) -> Turn {
         let told = Arc::new(Notify::new());
         let mut all = self.all.lock();
@@ -93,8 +94,8 @@ impl Folders {
         }
     }
 
-    /// Watches a folder for as long as somebody waits there, and until the next change or
-    /// look.
+    /// Watches a folder for as long as somebody waits there. Ends at the next change or look after
+    /// that.
     async fn keep(self: Arc<Self>, session: Arc<Session>, path: String) {
         let time = &self.context.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
@@ -110,7 +111,8 @@ impl Folders {
                     None
                 }
                 Err(failure) => {
-                    // Each finds out what is refused. An outage they see by themselves.
+                    // If the list is refused, each waiter asks and is told why. An outage they
+                    // notice by themselves.
                     if failure.next == Next::Stop {
                         self.listed(&session, &path, &[], &asking);
                     }
@@ -134,11 +136,11 @@ impl Folders {
         }
     }
 
-    /// Who waits there. `None`: nobody does any more, and the folder is forgotten.
+    /// The nodes of the waiters. `None`: nobody waits any more, and the folder is forgotten.
     fn members(&self, session: &Arc<Session>, path: &str) -> Option<HashSet<String>> {
         let mut all = self.all.lock();
         let folder = all.get(path);
-        // Another session has taken its place.
+        // The folder may be watched over a newer session by now.
         let folder = folder.filter(|folder| Arc::ptr_eq(&folder.session, session))?;
         if folder.members.is_empty() || session.is_over() {
             all.remove(path);
@@ -147,8 +149,8 @@ impl Folders {
         Some(folder.members.keys().cloned().collect())
     }
 
-    /// Tells those who hold the lock by a list; those who are not in it although they
-    /// waited when it was asked for; and those who are to leave.
+    /// Wakes the waiters that hold the lock according to a list, those that are to leave, and those
+    /// that waited when the list was asked for, but are missing in it.
     fn listed(
         &self,
         session: &Arc<Session>,
@@ -185,7 +187,7 @@ impl Folder {
 }
 
 impl Turn {
-    /// Waits until it has cause to ask.
+    /// Waits until the waiter has cause to ask.
     pub(super) async fn comes(&self) {
         self.told.notified().await;
     }

@@ -1,4 +1,4 @@
-//! What is known of locks.
+//! What the nodes show about locks.
 
 use futures_util::future::try_join_all;
 use zookeeper_client::{Error, Stat};
@@ -15,21 +15,21 @@ use crate::key::Shown;
 use crate::store::Failure;
 use crate::token::{FencingToken, of_transaction};
 
-/// A list as far as it was read.
+/// A list of locks, as far as it was read.
 pub(super) struct Listing {
-    /// Those whose folders are there, of which nothing else is known.
+    /// The keys whose folders exist, and have not been looked at yet.
     keys: Vec<String>,
-    /// The first of those in whose folders something is.
+    /// The first keys whose folders are not empty.
     taken: Vec<String>,
-    /// How many others of these there are.
+    /// How many more such keys there are.
     others: usize,
     locks: Vec<LockInfo>,
 }
 
 impl Ensemble {
-    /// One more step of a list; `None` if it was not the last. First the folders, then which
-    /// of them have something in them, and then a look at so many of these at a time: a lock
-    /// that is free keeps its folder for a while, or for good.
+    /// Takes one more step of a list. `None` if it was not the last. The first step lists the
+    /// folders, the next ones find out which of them are not empty, and the others look at these
+    /// locks, a number of them at a time. A free lock keeps its folder for a while, or for good.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
@@ -43,7 +43,7 @@ impl Ensemble {
             let (names, _) = session.list(root, true, deadline).await?;
             let keys = names.iter().filter_map(|name| names::key(name));
             let mut keys: Vec<String> = keys.filter(|key| key.starts_with(prefix)).collect();
-            // The first are at the end.
+            // The first keys are at the end, where they are taken from.
             keys.sort_unstable_by(|one, other| other.cmp(one));
             *listing = Some(Listing {
                 keys,
@@ -61,7 +61,7 @@ impl Ensemble {
             let is_taken = |(_, found): &(String, Result<(Vec<u8>, Stat), Error>)| match found {
                 Ok((_, stat)) => stat.num_children > 0,
                 Err(Error::NoNode) => false,
-                // Who looks at it is told why it cannot be.
+                // The look at this lock will report why it cannot be read.
                 Err(_) => true,
             };
             for (key, _) in some.filter(is_taken) {
@@ -85,7 +85,7 @@ impl Ensemble {
         Ok(None)
     }
 
-    /// What is known of a lock; as it is now, if `synced`.
+    /// What is known of a lock. With `synced`, it is as the lock is now.
     pub(super) async fn info(
         &self,
         session: &Session,
@@ -105,13 +105,14 @@ impl Ensemble {
             true => SHOWN_WAITERS.min(waiters.len()),
             false => 0,
         };
-        // Not all of very many readers: the server refuses a question that is too long.
+        // Not all of very many readers are shown: the server refuses a question that is too long.
         let of_holders = holders.len().min(SHOWN_WAITERS);
         let members = holders[..of_holders].iter().chain(&waiters[..shown]);
         let paths = members.map(|member| names::join(&folder, &member.name));
         let mut paths: Vec<_> = paths.collect();
         let asking = paths.len();
-        // Of very many marks all but a few are over, any of them.
+        // All marks are read. Of very many, all but a few are over, and it may be any of them that
+        // is not.
         paths.extend(marks);
         let floor = self.floor();
         paths.push(floor.clone());
@@ -119,25 +120,25 @@ impl Ensemble {
         for paths in paths.chunks(AT_ONCE) {
             found.extend(session.read(&folder, paths, deadline).await?);
         }
-        // What is no number is told to who asks for the lock. Who was granted it before the
-        // floor was raised has a token below it.
+        // A floor that is no number counts as 0; a request for the lock reports it. A holder from
+        // before the floor was raised has a lower token than is shown.
         let kept = found.pop().and_then(Result::ok);
         let kept = kept.and_then(|(data, _)| floor::read(&session.place, &floor, &data).ok());
         let floor = kept.unwrap_or(0);
         let marks = found.split_off(asking).into_iter().flatten();
         let marks = marks.map(|(data, stat)| Mark::read(&data, &stat));
-        // What was over when somebody came is in nobody's way.
+        // A mark that was over when the first holder came is in nobody's way.
         let came_at = found.first().and_then(|first| first.as_ref().ok());
         let came_at = came_at.map_or(i64::MIN, |(_, stat)| stat.ctime);
         let marks = marks.filter(|mark| !mark.was_over_at(came_at)).collect();
-        // Else who waits is about to be told.
+        // If nodes of requests are there too, these are about to be told.
         if let Some(mark) = Mark::last(marks) {
             return Ok(Some(LockInfo::of_done(key.to_owned(), mark.shown())));
         }
         let Some(mode) = mode else {
             return Ok(None);
         };
-        // Nothing is said of those that have gone.
+        // `None` for nodes that have gone meanwhile.
         let askers: Vec<_> = found
             .into_iter()
             .map(|found| {
@@ -151,7 +152,7 @@ impl Ensemble {
                 Some((said, czxid)) => (&**said, of_transaction(*czxid, floor)),
                 None => ("", None),
             };
-            // Those of others are of any text.
+            // The name of another program's node may be any text.
             HolderInfo::new(Shown(&member.name).to_string(), None)
                 .of_process(said)
                 .token(token.filter(|token| *token > 0).map(FencingToken::from))

@@ -1,18 +1,18 @@
-//! What was done, and is remembered: a node in the lock's folder, which the server removes
-//! when its time is over.
+//! Marks of what has been done: nodes in the lock's folder, which the server removes when their
+//! time is over.
 //!
-//! - **Where.** The folder is listed behind each request's node anyway, so a mark costs
-//!   nobody a question more who finds none. Its name sorts behind all requests: no recipe of
-//!   Curator's waits behind it.
-//! - **One step.** A transaction makes the mark and deletes the holder's node, which it so
-//!   finds there. In this order: a server does the steps one after the other, and who lists
-//!   the folder between them sees both.
-//! - **Each has a name of its own.** The leader removes what has ended now and then
-//!   (`ContainerManager`), by a path that it has noted some time before. A mark that had
-//!   come under the same path meanwhile would be removed too.
-//! - **Its end** is by the leader's clock, which says when the mark was made and when the
-//!   node of the one who asks. A leader comes round to a mark up to a minute late; so who
-//!   finds one that was over when it asked removes it, and goes on.
+//! - **In the folder.** Each request lists the folder anyway, after it has made its node. So a lock
+//!   without a mark costs no further question. The name of a mark sorts behind all requests, so
+//!   that no recipe of Curator's waits behind it.
+//! - **In one transaction** that makes the mark and deletes the holder's node, and fails if that is
+//!   gone. In this order: a server takes the steps one after the other, and a request that lists
+//!   the folder between them sees both nodes.
+//! - **Each with a name of its own.** Now and then, the leader notes the paths of nodes whose time
+//!   is over, and then deletes them (`ContainerManager`). If a new mark had got such a path
+//!   meanwhile, it would be deleted too.
+//! - **Its end** is by the leader's clock, which stamps the mark, and the node of each request,
+//!   when they are made. The leader may remove a mark up to a minute late. So a request that finds
+//!   a mark which was over when the request came deletes it, and goes on.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -29,17 +29,18 @@ use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{Applied, Failure, Freed};
 
-/// A mark, as it stands in the folder.
 pub(super) struct Mark {
-    /// Who has done it.
+    /// The owner that has done it.
     owner: String,
-    /// In milliseconds of the leader's clock. `None`: somebody else has made it, and it stays.
+    /// When it ends, in milliseconds of the leader's clock. `None`: another program has made it,
+    /// and it stays.
     ends: Option<i64>,
     lasts: Duration,
 }
 
 impl Mark {
-    /// What a mark says of itself: servers do not show how long a node lasts.
+    /// The content of a mark, and how long it lasts. The content says that too, since servers do
+    /// not show how long a node lasts (`DataNode.copyStat` of ZooKeeper 3.8).
     fn text(owner: &str, time: Duration) -> (String, Duration) {
         let milliseconds = time.as_nanos().div_ceil(1_000_000);
         let milliseconds = u64::try_from(milliseconds).unwrap_or(u64::MAX);
@@ -62,19 +63,20 @@ impl Mark {
         }
     }
 
-    /// Whether it was over when the leader's clock showed that.
+    /// Whether it was over at this time of the leader's clock.
     pub(super) fn was_over_at(&self, time: i64) -> bool {
         self.ends.is_some_and(|ends| ends <= time)
     }
 
-    /// The one that ends last.
+    /// The mark that ends last.
     pub(super) fn last(marks: Vec<Self>) -> Option<Self> {
         marks
             .into_iter()
             .max_by_key(|mark| mark.ends.unwrap_or(i64::MAX))
     }
 
-    /// What is left of it is by this machine's clock, beside the leader's.
+    /// Its owner, and how much of its time is left: its end is by the leader's clock, now by this
+    /// machine's.
     pub(super) fn shown(self) -> HolderInfo {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let left = self.ends.map(|ends| {
@@ -86,8 +88,8 @@ impl Mark {
 }
 
 impl Session {
-    /// Whether the servers make nodes that end after a time. It is asked for one in a
-    /// transaction that is refused whatever they say: nothing is left.
+    /// Whether the servers make nodes that end after a time. Asks for one in a transaction that is
+    /// refused in any case, so nothing is left.
     pub(super) async fn can_remember(
         &self,
         settings: &Settings,
@@ -98,18 +100,18 @@ impl Session {
         let options = options.with_ttl(Duration::from_secs(1));
         let asked = self.transact(&path, deadline, |steps| {
             steps.add_create(&path, b"", &options)?;
-            // Its first version is 0.
+            // This fails, since the first version of a node is 0.
             steps.add_check_version(&path, 1)
         });
-        // What else is refused comes after that was looked at
+        // The server refuses such a node before it looks at anything else
         // (`PrepRequestProcessor.validateCreateRequest` of ZooKeeper 3.8).
         Ok(!matches!(asked.await?, Err((_, Error::Unimplemented))))
     }
 }
 
 impl Node {
-    /// Whether what the lock is for has been done, as its folder says, which was listed
-    /// behind this self.
+    /// Whether the body of the lock has been done, by the marks in its folder. The folder was
+    /// listed after this node was made.
     pub(super) async fn is_done(
         &self,
         listed: &[String],
@@ -125,14 +127,14 @@ impl Node {
                         over.push(path);
                     }
                     Ok(_) => return Ok(true),
-                    // It has been removed since.
+                    // The mark has been removed since.
                     Err(Error::NoNode) => {}
                     Err(error) => return Err(self.session.refused(path, error)),
                 }
             }
         }
         if !over.is_empty() {
-            // If it fails, somebody else removes them too, or will.
+            // If this fails, another process removes them.
             let remove = self.session.transact(&self.folder, deadline, |steps| {
                 let mut over = over.iter().take(AT_ONCE);
                 over.try_for_each(|path| steps.add_delete(path, None))
@@ -144,7 +146,7 @@ impl Node {
 }
 
 impl Ensemble {
-    /// Gives the lock back, and leaves a mark that lasts for so long.
+    /// Gives the lock back, and leaves a mark that lasts for this time.
     pub(super) async fn mark(
         &self,
         request: &Request,
@@ -159,7 +161,7 @@ impl Ensemble {
             let (text, time) = Mark::text(&request.owner.to_string(), time);
             let options = CreateMode::Persistent.with_acls(self.settings.acls());
             let options = options.with_ttl(time);
-            // From here on, the node has to be found again.
+            // The node has no name from here on: if the answer is lost, it has to be found again.
             let marked = node.session.transact(&node.folder, deadline, |steps| {
                 steps.add_create(&mark, text.as_bytes(), &options)?;
                 steps.add_delete(&path, None)
@@ -171,7 +173,8 @@ impl Ensemble {
                 }
                 Err((_, Error::NoNode)) => {}
                 Err((_, error)) => {
-                    // The lock is given back all the same: it would be refused for ever.
+                    // The lock is given back without the mark, which would be refused again and
+                    // again.
                     node.name = name;
                     node.delete(request.owner, deadline).await?;
                     return Err(match error {
@@ -187,7 +190,7 @@ impl Ensemble {
         })
     }
 
-    /// Whether its own mark is there: a command that was not answered may have made it.
+    /// Whether the request's own mark is there: a command that was not answered may have made it.
     pub(super) async fn is_marked(
         &self,
         request: &Request,
@@ -199,8 +202,8 @@ impl Ensemble {
         Ok(names.contains(&names::mark(request.owner)))
     }
 
-    /// Whether there was a mark to forget, is in `forgotten`: also of an attempt that fails
-    /// behind the first.
+    /// Removes the marks of a lock. `forgotten` is set if there was one, even if the next one
+    /// cannot be removed.
     pub(super) async fn forget_marks(
         &self,
         key: &str,
@@ -222,7 +225,7 @@ impl Ensemble {
     }
 }
 
-/// Where the marks are that a folder has.
+/// The paths of the marks in a folder.
 pub(super) fn mark_paths(folder: &str, names: &[String]) -> Vec<String> {
     let marks = names.iter().filter(|name| name.starts_with(names::MARK));
     marks.map(|name| names::join(folder, name)).collect()

@@ -1,20 +1,20 @@
 //! The `zookeeper://` store: a ZooKeeper ensemble.
 //!
-//! - Each request makes an ephemeral sequential node in the lock's folder, by the
-//!   names that Apache Curator gives them (`names`, `nodes`). The first in the
-//!   queue holds the lock, and each of the others watches the one before it
-//!   (`queue`). Who waits for permits cannot know which one it waits for: for all of
-//!   these in a process one watches the folder (`folders`).
-//! - All of a process goes over one session (`session`). A lease is counted
-//!   from the last write that a majority has confirmed (`records`), and ends with
-//!   its ttl although its node stays for as long as the session does: the engine
-//!   then has it deleted.
-//! - A node that comes so late that nobody wants it any more is swept away
-//!   (`wanted`).
-//! - What was done is remembered by a node that the server ends (`marks`), if it does that.
-//! - A session that ends takes all of its locks along: their holders are told,
-//!   and another is opened (`ensemble`).
-//! - Fencing tokens are the numbers of the transactions that made the nodes, above a floor.
+//! - Each request makes an ephemeral sequential node in the lock's folder, with a name like those
+//!   of Apache Curator (`names`, `nodes`). The first node holds the lock, and each other request
+//!   watches the node before its own (`queue`). A waiter for permits cannot know which node it
+//!   waits for: one watch of the folder serves all of these in a process (`folders`).
+//! - A process has one session for everything (`session`). A lease counts from the last write that
+//!   a majority has confirmed (`records`). It ends with its ttl, although its node stays for as
+//!   long as the session: the engine has the node deleted then.
+//! - A node that is created so late that nobody wants it any more is swept away (`wanted`).
+//! - What has been done is remembered by a node that the server ends (`marks`), if the server has
+//!   such nodes.
+//! - A session that ends takes all its locks along. Their holders are told, and another session is
+//!   opened (`ensemble`).
+//! - Fencing tokens are the numbers of the transactions that made the nodes, plus a floor
+//!   (`floor`).
+//! - A lock can be broken, and a waiter taken out of its queue (`broken`).
 //!
 //! `docs/design/zookeeper.md` says why.
 
@@ -59,22 +59,19 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// The servers at
-    /// `zookeeper://[user:password@]host[:port],…[/folder][?option=value&…]`, or at
+    /// The servers at `zookeeper://[user:password@]host[:port],…[/folder][?option=value&…]`, or at
     /// `zookeeper+tls://…` over encrypted connections (cargo feature `tls`).
     ///
-    /// The locks are in the folder, `/dlock` if none is named. Options:
-    /// `session_timeout=20s`, `recipe=mutex` or `recipe=read-write` (whose names
-    /// the nodes have, those of Curator's `InterProcessMutex` or
-    /// `InterProcessReadWriteLock`), `auth=sasl` or `auth=digest`, `acl=anyone` or
-    /// `acl=creator`; and for TLS the paths of PEM files, `ca=`, `cert=` and
-    /// `key=`. A user and password are percent-encoded. Nothing is connected
-    /// before the first use.
+    /// The locks are in the folder, `/dlock` if none is named. Options: `session_timeout=20s`;
+    /// `recipe=mutex` or `recipe=read-write` (the nodes are named like those of Curator's
+    /// `InterProcessMutex` or `InterProcessReadWriteLock`); `auth=sasl` or `auth=digest`;
+    /// `acl=anyone` or `acl=creator`; and for TLS the paths of PEM files, `ca=`, `cert=` and
+    /// `key=`. A user and password are percent-encoded. Nothing is connected before the first use.
     ///
     /// # Errors
     ///
-    /// The URL is not understood, or a file that it names cannot be used. The
-    /// message never holds a password.
+    /// The URL is not understood, or a file that it names cannot be used. The message never holds a
+    /// password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let settings = Settings::from_url(url, None)?;
         Ok(Self {
@@ -82,20 +79,20 @@ impl ZooKeeper {
         })
     }
 
-    /// The servers at such a URL, logged in to and encrypted as this connector of
-    /// `zookeeper-client` 0.11 says (`with_sasl`, `with_auth`, `with_tls`): with
-    /// certificates that the service has in memory, say. The URL then has no user, `auth=`
-    /// or files, and `zookeeper+tls://` where the connector has TLS.
+    /// The servers at such a URL. How to log in and to encrypt comes from this connector of
+    /// `zookeeper-client` 0.11 (`with_sasl`, `with_auth`, `with_tls`): for example, with
+    /// certificates that the service has in memory. The URL then has no user, `auth=` or files, and
+    /// begins with `zookeeper+tls://` if the connector has TLS.
     ///
-    /// dlock opens sessions of its own with it, one after the other, with timeouts of its
-    /// own: `session_timeout=` of the URL counts. The connector must not continue a session
-    /// (`with_session`), and not leave one behind (`with_detached`), whose locks would be
-    /// held until it expires.
+    /// dlock opens sessions of its own with the connector, one after the other, with timeouts of
+    /// its own: `session_timeout=` of the URL counts. The connector must not continue a session
+    /// (`with_session`), and not leave one behind (`with_detached`), whose locks would be held
+    /// until it expires.
     ///
-    /// A `Client` that a service has cannot be used. Locks live as long as their
-    /// session, and how long a lease on it may be follows from how often the client gives
-    /// a sign of life, which it shows nobody; that comes from the runtime that made it, which
-    /// a body may block; and when the session has ended, another must be opened.
+    /// A `Client` that a service already has cannot be used, for three reasons. Locks live as long
+    /// as their session, and how long a lease may be depends on how often the client gives a sign
+    /// of life, which a client does not show. The signs of life come from the runtime that made the
+    /// client, which a body may block. And when the session has ended, another must be opened.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

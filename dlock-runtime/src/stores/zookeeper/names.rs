@@ -1,10 +1,9 @@
-//! What nodes are called: those of locks, and those of requests, which have the
-//! names that Apache Curator gives them.
+//! The names of nodes: those of locks, and those of requests, which are like Apache Curator's.
 //!
-//! A lock is a folder, `<root>/<key>`. Each request makes an ephemeral
-//! sequential node in it, `_c_<guid>-<mark><sequence>`: Curator's *protected*
-//! names, by which a request finds its own node again when it has not heard
-//! that it was created. The mark is what Curator's recipes sort by:
+//! A lock is a folder, `<root>/<key>`. Each request makes an ephemeral sequential node in it,
+//! `_c_<guid>-<mark><sequence>`. Curator calls such names *protected*: by its name, a request finds
+//! its own node again if it was not told that the node was created. Curator's recipes know a node
+//! by the mark, and sort the nodes by what follows it:
 //!
 //! | mark | made by |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | `read-lock-` | dlock, to read: an `InterProcessMutex` takes it for one of its own, and waits |
 //! | `__WRIT__`, `__READ__` | `InterProcessReadWriteLock`; dlock with `recipe=read-write` |
 //!
-//! Who asks for one of n permits has a reader's mark, and `permit-<n>-` before it, where
-//! Curator does not look: to services in Java it is a reader.
+//! A request for one of n permits has a reader's mark, and `permit-<n>-` before it, where Curator
+//! does not look: to services in Java it is a reader.
 
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -27,25 +26,25 @@ const MUTEX_READ: &str = "read-lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
 
-/// Of the node in the root that every token has its number added of. No lock has this name:
-/// a `%` begins the code of a character.
+/// The node in the root whose number is added to every token. It is no lock's folder, where a `%`
+/// begins the code of a character.
 pub(super) const FLOOR: &str = "%token-floor";
 
-/// What the name begins with of a node that tells a waiter to leave.
+/// The beginning of the name of a node that tells a waiter to leave.
 pub(super) const OUT: &str = "~out-";
 
-/// The first of the numbers by which dlock takes no lock.
+/// The first of the numbers with which dlock takes no lock.
 const END: i64 = i32::MAX as i64 - (1 << 24);
 
 /// Between the owner and the number of permits, in front of a reader's mark.
 const PERMIT: &str = "-permit-";
 
-/// What the mark of a lock begins with whose body was done. Curator sorts by a number, and
-/// by the whole name where it finds none (`standardFixForSorting`): this comes behind every
+/// The beginning of the name of a mark: the lock's body has been done. Curator sorts by a number,
+/// and by the whole name if there is none (`standardFixForSorting`). This name comes behind every
 /// number, and nobody waits behind the last.
 pub(super) const MARK: &str = "~done-";
 
-/// Whose nodes those of dlock look like.
+/// Whose nodes dlock's nodes look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Recipe {
     /// Those of an `InterProcessMutex`.
@@ -80,15 +79,14 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 /// The key of a lock whose folder has this name; `None` if that is no lock's.
 pub(super) fn key(name: &str) -> Option<String> {
     let key = percent_decode_str(name).decode_utf8().ok()?.into_owned();
-    // Everything has one name only.
+    // Each key has only one name.
     (escaped(&key) == name).then_some(key)
 }
 
-/// A key as one part of a path. Most stay as they are, so that other programs
-/// find them.
+/// A key as one part of a path. Most keys stay as they are, so that other programs find them.
 fn escaped(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
-    // These parts of a path mean something to ZooKeeper.
+    // These parts of a path have a meaning to ZooKeeper.
     let reserved = matches!(key, "." | ".." | "zookeeper");
     for (index, character) in key.char_indices() {
         if matches!(character, '%' | '/') || is_refused(character) || (reserved && index == 0) {
@@ -102,28 +100,27 @@ fn escaped(key: &str) -> String {
     name
 }
 
-/// What ZooKeeper does not take in a path. It looks at UTF-16, where characters
-/// outside of the first plane are pairs of surrogates.
+/// What ZooKeeper refuses in a path. It looks at UTF-16, in which characters beyond the first plane
+/// are pairs of surrogates.
 /// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>
 fn is_refused(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}' | '\u{10000}'..)
 }
 
-/// What the nodes of a request begin with, in its folder: its owner in the form
-/// of a GUID.
+/// The beginning of the names of a request's nodes: its owner in the form of a GUID.
 pub(super) fn own(owner: Owner) -> String {
     let hex = format!("{:016x}{:016x}", owner.random(), owner.sequence());
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
     format!("{PROTECTED}{}-", parts.join("-"))
 }
 
-/// The name of what tells a waiter that it is taken out of the queue. It sorts as a mark does.
+/// The name of the node that tells a waiter to leave the queue. It sorts like a mark.
 pub(super) fn out(owner: Owner) -> String {
     format!("{OUT}{}", own(owner))
 }
 
-/// Whether a node of this name tells that to the waiter of that one.
+/// Whether the node `name` tells the waiter with the node `waiter` to leave.
 pub(super) fn is_out(name: &str, waiter: &str) -> bool {
     let owner = name.strip_prefix(OUT);
     owner.is_some_and(|owner| waiter.starts_with(owner))
@@ -143,36 +140,34 @@ pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
     own(owner) + &permit + recipe.mark(mode)
 }
 
-/// A node of a request, as its name tells.
+/// A node of a request, as its name describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// All of it: nodes of one folder have the same number at times.
+    /// The whole name: two nodes of one folder may have the same number.
     pub(super) name: String,
     /// The number that the server has appended.
     pub(super) sequence: i64,
     pub(super) mode: Mode,
 }
 
-/// Whether whoever has this number is refused.
+/// Whether a request with this number is refused.
 ///
-/// The server counts in 32 bits, and what it does at the end of them is of no
-/// use to a lock: it appends the last number again and again, and numbers below
-/// zero for as long as an earlier creation is under way. (It names a node by the
-/// count that includes what is under way, `PrepRequestProcessor.pRequest2TxnCreate`
-/// of ZooKeeper 3.8, and keeps only a greater one, `DataTree.createNode`.)
-/// Curator compares the numbers as text (`LockInternals.getSortedChildren`). So
-/// of two of its requests with the same number either may be the first, and one
-/// below zero goes before all others, a holder among them.
+/// The server counts in 32 bits, and what it does at their end is of no use to a lock: it appends
+/// the last number again and again, and numbers below zero while an earlier creation is under way.
+/// (It names a node by a count that includes what is under way,
+/// `PrepRequestProcessor.pRequest2TxnCreate` of ZooKeeper 3.8, and keeps only a greater count,
+/// `DataTree.createNode`.) Curator compares the numbers as text
+/// (`LockInternals.getSortedChildren`). So of two of its requests with the same number, either may
+/// be the first, and one below zero goes before all others, even before a holder.
 ///
-/// That is why nobody of dlock holds or waits by such a number. And it stays
-/// away from the end by what services in Java may use up while one lock of
-/// dlock is held: they do not stop there.
+/// So no request of dlock holds or waits with such a number. It also keeps a distance from the end:
+/// services in Java do not stop there, and may use up numbers while dlock holds a lock.
 pub(super) fn is_at_the_end(sequence: i64) -> bool {
     !(0..END).contains(&sequence)
 }
 
-/// How much of its numbers a folder has used whose next node has this one, in percent, if
-/// that is much.
+/// How much of its numbers a folder has used if its next node has this one, in percent. `None` if
+/// it is not much.
 pub(super) fn used_up(next: i64) -> Option<i64> {
     let percent = next.saturating_mul(100) / END;
     (percent >= 90).then_some(percent.min(100))
@@ -184,7 +179,7 @@ impl Member {
         let marks = [
             (WRITE, Mode::Write),
             (READ, Mode::Read),
-            // Before the other, which is in it.
+            // Before `MUTEX`, which is a part of it.
             (MUTEX_READ, Mode::Read),
             (MUTEX, Mode::Write),
         ];
@@ -198,14 +193,13 @@ impl Member {
         })
     }
 
-    /// The order of the queue. Numbers below zero are the first in it, as they
-    /// are for Curator.
+    /// The order of the queue. As in Curator, numbers below zero come first.
     pub(super) fn order(&self) -> (i64, &str) {
         (self.sequence, &self.name)
     }
 }
 
-/// What is asked for by a node whose name begins with this, before a reader's mark.
+/// The permits that a request asks for, if its name begins like this, before a reader's mark.
 fn permit(start: &str) -> Option<Mode> {
     let (_, most) = start.strip_suffix('-')?.rsplit_once(PERMIT)?;
     most.parse().ok().map(Mode::Permits)
@@ -260,7 +254,7 @@ mod tests {
             let member = Member::read(&name).expect("a request");
             assert_eq!((member.sequence, member.mode), (12, mode));
         }
-        // To Curator it is a reader.
+        // Curator takes it for a reader.
         let permit = name(Recipe::ReadWrite, Mode::Permits(7));
         assert!(permit.ends_with("-permit-7-__READ__0000000012"), "{permit}");
         for (other, mode) in [
@@ -308,7 +302,7 @@ mod tests {
             "read-lock-2147483647",
             "lock--2147483648",
             "__READ__-000000001",
-            // Of a server that counts further.
+            // From a server that counts further.
             "lock-0000002147483648",
         ] {
             assert!(is_at_the_end(name), "{name}");

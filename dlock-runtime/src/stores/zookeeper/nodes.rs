@@ -1,4 +1,4 @@
-//! The node of a request: made in the lock's folder, found there again, and deleted.
+//! The node of a request: how it is made in the lock's folder, found there again, and deleted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,25 +16,25 @@ use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
 
-/// The node of a request, or one that comes yet.
+/// The node of a request, which may not be there yet.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(super) session: Arc<Session>,
-    /// The lock's.
+    /// The folder of the lock.
     pub(super) folder: String,
-    /// Its name in the folder. Empty if it is not known to be there: the answer to its
-    /// creation or its deletion has not come.
+    /// Its name in the folder. Empty unless the node is known to be there: the answer to its
+    /// creation or deletion has not come.
     pub(super) name: String,
-    /// The transaction that made it. 0: the answer to its creation has not come.
+    /// The number of the transaction that made it. 0: the answer to its creation has not come.
     pub(super) czxid: i64,
-    /// When that was, in milliseconds of the leader's clock.
+    /// When it was made, in milliseconds of the leader's clock.
     pub(super) ctime: i64,
-    /// For as long as somebody knows of it, it is not swept away.
+    /// Keeps the node from being swept away for as long as somebody knows of it.
     claim: Arc<Claim>,
 }
 
 impl Node {
-    /// `path` is what its own begins with.
+    /// `path` is the beginning of its path.
     fn to_be_made(session: &Arc<Session>, folder: &str, path: &str) -> Self {
         Self {
             session: Arc::clone(session),
@@ -55,16 +55,17 @@ impl Node {
         names::join(&self.folder, &self.name)
     }
 
-    /// Whether it is there: looks for it by what its name begins with, unless it is known.
+    /// Whether the node is there. Unless that is known, it is looked for by the beginning of its
+    /// name.
     ///
-    /// What the session has sent over this connection comes before the question.
-    /// What it sent over an earlier one has reached the leader before the session
-    /// moved, and then `sync` waits until this server has it too; or it is refused
-    /// there, for as long as the session does not move back. As it may, a creation
-    /// that is not found is in doubt (`wanted`).
+    /// What the session has sent over this connection is run before this question. What it has sent
+    /// over an earlier connection has either reached the leader before the session moved, and then
+    /// `sync` waits until this server has it too. Or the leader refuses it, for as long as the
+    /// session does not move back. Since it may move back, a creation that is not found is in doubt
+    /// (`wanted`).
     ///
-    /// The owner may have made another node by an earlier session, which the
-    /// server has not ended yet: so a name says less than whose the node is.
+    /// The owner may have made another node in an earlier session that the server has not ended
+    /// yet. So the name alone does not prove that a node is of this session.
     pub(super) async fn find(&mut self, owner: Owner, deadline: Deadline) -> Result<bool, Failure> {
         if !self.name.is_empty() {
             return Ok(true);
@@ -87,8 +88,8 @@ impl Node {
         Ok(false)
     }
 
-    /// Deletes it, and says whether it was there. Once answered, it is not there, and
-    /// is swept away if it comes yet.
+    /// Deletes the node, and returns whether it was there. After an answer it is not there, and if
+    /// it still comes, it is swept away.
     pub(super) async fn delete(
         &mut self,
         owner: Owner,
@@ -99,8 +100,8 @@ impl Node {
         }
         let (session, path) = (&self.session, self.path());
         let deleted = session.ask(&self.folder, deadline, |client| {
-            // Without an answer it has to be found again: a server that is behind the
-            // others would go on showing it where it was.
+            // If no answer comes, the node has to be found again: a server that is behind the
+            // others would go on showing it.
             self.name.clear();
             client.delete(&path, None)
         });
@@ -117,7 +118,8 @@ impl Ensemble {
         names::folder(&self.settings.root, key)
     }
 
-    /// Makes the request's node, and lists the folder behind it, and when that was asked. What may be there is in `node` from before it is sent.
+    /// Makes the request's node and then lists the folder. Returns the list, and when that was
+    /// asked. `node` names what may be there, from before the creation is sent.
     pub(super) async fn make(
         &self,
         request: &Request,
@@ -134,7 +136,8 @@ impl Ensemble {
         loop {
             let made = session.ask(&folder, deadline, |client| {
                 *node = Some(Node::to_be_made(&session, &folder, &path));
-                // Both are sent at once, and done in this order: the one round trip.
+                // Both are sent at once, and the server runs them in this order. So it is one round
+                // trip.
                 let created = client.create(&path, data.as_bytes(), &options);
                 let listed = floor::list(client, &session.place, &folder, &floor);
                 async {
@@ -143,12 +146,12 @@ impl Ensemble {
                 }
             });
             let made = made.await.inspect_err(|failure| {
-                // Created or not? It has a name by which it is found.
+                // If it may have been created, it is kept: it is found by its name.
                 node.take_if(|_| failure.applied == Applied::No);
             });
             let (Some(((stat, sequence), listed)), sent_at) = made? else {
-                // There is no folder. It may also vanish again before it is used: the
-                // server removes containers that are empty.
+                // There is no folder. The server removes containers that are empty, so it may also
+                // vanish again before it is used.
                 *node = None;
                 self.make_folder(&session, &folder, deadline).await?;
                 continue;
@@ -156,7 +159,7 @@ impl Ensemble {
             session.prove(sent_at);
             let made = node.get_or_insert_with(|| Node::to_be_made(&session, &folder, &path));
             made.is_there(format!("{start}{sequence}"), &stat);
-            // Not if a broken connection lies between the two.
+            // If the connection broke between the two, there is no list, or one without the node.
             return match listed.ok().filter(|queue| queue.names.contains(&made.name)) {
                 Some(queue) => Ok((queue, sent_at)),
                 None => session.queue(&folder, &floor, deadline).await,
@@ -164,14 +167,13 @@ impl Ensemble {
         }
     }
 
-    /// Fails if the folder has come to the end of its numbers, as far as that is known,
-    /// and still has. (A server that is behind the others may say so for a moment after
-    /// it was deleted.)
+    /// Fails if the folder is known to have come to the end of its numbers, and still has. (A
+    /// server that is behind the others may say so for a moment after the folder was deleted.)
     ///
-    /// A request finds out by the number of its own node, which it takes back. Were
-    /// each to try, they would use up the numbers that are left, and the folder
-    /// would never be empty, so that nobody could delete it. So the process keeps
-    /// such folders in mind, and looks before it makes the next node in one.
+    /// A request finds out by the number of its own node, which it takes back. If every request
+    /// tried that, they would use up the numbers that are left, and the folder would never be
+    /// empty, so that nobody could delete it. So the process remembers such folders, and looks at
+    /// one before it makes the next node in it.
     async fn has_numbers(
         &self,
         session: &Session,
@@ -191,7 +193,7 @@ impl Ensemble {
         Ok(())
     }
 
-    /// Makes a lock's folder and those around it: containers, which the server
+    /// Makes a lock's folder and the folders above it. They are containers, which the server
     /// removes when they have been empty for a while.
     async fn make_folder(
         &self,
@@ -210,15 +212,15 @@ impl Ensemble {
             let root = &self.settings.root;
             let made = session.ask(root, deadline, |client| client.mkdir(root, &options));
             if made.await?.0.is_none() {
-                // What was not made shows in the next attempt.
+                // If something is missing, the next attempt shows it.
                 return Ok(());
             }
         }
     }
 
-    /// Makes the lock's folder as one in which something has been, all at once. Only
-    /// such a container is ever removed (`ContainerManager.getCandidates` of
-    /// ZooKeeper 3.8), and the request may be dropped before it has a node there.
+    /// Makes the lock's folder together with a node in it, which the same transaction deletes. The
+    /// server removes a container only if it has had a node (`ContainerManager.getCandidates` of
+    /// ZooKeeper 3.8), and the request may be dropped before it makes one.
     async fn folder_in_use(&self, client: &Client, folder: &str) -> Result<(), Error> {
         let acls = self.settings.acls();
         let first = names::join(folder, "first");
@@ -230,18 +232,18 @@ impl Ensemble {
             steps.commit()
         };
         match made.await.map_err(Error::from) {
-            // What was not made shows in the next attempt.
+            // If something is missing, the next attempt shows it.
             Ok(_) | Err(Error::NodeExists) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The number of the next node in a folder. The server counts what is created,
-/// and shows it as what was created and deleted: twice the number, less the
-/// nodes that are there (`DataNode.copyStat` of ZooKeeper 3.8).
+/// The number of the next node in a folder. The server counts creations. It shows the number of
+/// creations and deletions: twice its count, less the nodes that are there (`DataNode.copyStat` of
+/// ZooKeeper 3.8).
 pub(super) fn next_number(cversion: i32, children: i32) -> i64 {
-    // Twice a number of 31 bits needs the sign's.
+    // Twice a number of 31 bits needs the bit of the sign.
     let twice = cversion.wrapping_add(children).cast_unsigned();
     i64::from(twice / 2)
 }

@@ -1,28 +1,29 @@
-//! Whose turn it is, by the nodes in a lock's folder.
+//! Which requests hold a lock and which wait for whom, by the nodes in the lock's folder.
 //!
-//! The recipes of ZooKeeper and Curator: the requests are in the order of their
-//! sequence. A writer waits for the request right before it, whatever that is;
-//! a reader for the last writer before it. Each watches that one node only, so
-//! that the end of a lease wakes those who can go on with it, and not all. Who waits
-//! for permits, or for one who does, waits for any of those before it (`folders`).
+//! It is as in the recipes of ZooKeeper and Curator
+//! (<https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks>). Requests are in the
+//! order of their sequence. A writer waits for the request right before it; a reader waits for the
+//! last writer before it. Each watches only that one node, so that the end of a lease wakes only
+//! requests that can go on. A waiter for permits, or behind one, waits for any of several nodes
+//! (`folders`).
 
 use super::names::Member;
 use crate::backend::Mode;
 
-/// Where a request stands.
+/// The position of a request in the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QueuePosition {
     /// It holds the lock.
     Holds,
     /// It waits until the node of this name is gone.
     Behind(String),
-    /// It waits until one or several of those before it are gone.
+    /// It waits until one or more of the nodes before it are gone.
     BehindSome,
     /// Its node is not there.
     Missing,
 }
 
-/// Where a request stands among the nodes of its folder.
+/// The position of a request among the nodes of its folder.
 pub(super) fn queue_position(names: &[String], own: &Member) -> QueuePosition {
     let queue = in_order(names);
     let Some(place) = queue.iter().position(|member| member.name == own.name) else {
@@ -45,7 +46,7 @@ pub(super) fn queue_position(names: &[String], own: &Member) -> QueuePosition {
     })
 }
 
-/// The requests of a folder: those who hold the lock, and those who wait.
+/// The requests of a folder: the holders and the waiters.
 pub(super) fn holders(names: &[String]) -> (Vec<Member>, Vec<Member>) {
     let mut holders = in_order(names);
     let holding = Mode::holding(holders.iter().map(|member| member.mode));
@@ -137,14 +138,14 @@ mod tests {
         assert_eq!(position(&names, "a-lock-7"), QueuePosition::Holds);
         assert_eq!(position(&names, "b-lock-7"), behind("a-lock-7"));
         assert_eq!(position(&names, "c-lock-7"), QueuePosition::Missing);
-        // A writer of Curator's that goes on as a reader, by the same number.
+        // One of Curator's writers goes on as a reader, with the same number.
         let names = folder(&["a__WRIT__7", "a__READ__7", "b__WRIT__8", "c__READ__9"]);
         assert_eq!(position(&names, "b__WRIT__8"), behind("a__WRIT__7"));
         let names = folder(&["a__READ__7", "c__READ__9"]);
         assert_eq!(position(&names, "c__READ__9"), QueuePosition::Holds);
     }
 
-    /// As text, which is how Curator compares, they are before all others.
+    /// Curator compares them as text, in which they come before all others.
     #[test]
     fn a_number_below_zero_goes_first() {
         let names = folder(&["a-lock--2147483648", "b-lock-0000000007"]);

@@ -1,5 +1,4 @@
-//! What proves the grants of this process: nodes, and when each was last seen in
-//! the store.
+//! The records that prove grants: nodes, and when each was last seen in the store.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,12 +9,12 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::sync::Mutex;
 
-/// A node that holds a lock; or one that nobody wants.
+/// A node that holds a lock, or that nobody wants any more.
 pub(crate) struct Record {
     pub(super) node: Node,
-    /// Of its lease.
+    /// The ttl of its lease.
     ttl: Duration,
-    /// By the question that was sent then. `None`: it is not there.
+    /// When the question was sent that last showed the node. `None`: it is not there.
     seen_at: Mutex<Option<Instant>>,
 }
 
@@ -32,7 +31,7 @@ impl Record {
         })
     }
 
-    /// Nobody wants the node, if it is there.
+    /// For a node that nobody wants, if it is there.
     pub(super) fn left(node: Node) -> Arc<Self> {
         Self::new(node, Duration::ZERO, None)
     }
@@ -42,9 +41,9 @@ impl Record {
         self.seen_at.lock().filter(|_| !self.node.session.is_over())
     }
 
-    /// Whether a lease of this ttl cannot be extended by what is known. It is seen
-    /// often enough for a renewal that comes at a third of the ttl; and what asks for
-    /// another time than before is about to be kept or left.
+    /// Whether the node must be looked at before a lease of this ttl can be extended. A look within
+    /// the last sixth of the ttl is enough, as renewals come at a third. A renewal with another ttl
+    /// than before says how long the lock is kept (`min_hold`), and always takes a look.
     pub(super) fn is_to_be_seen(&self, ttl: Duration, now: Instant) -> bool {
         let enough = if ttl == self.ttl {
             ttl / 6
@@ -68,8 +67,8 @@ impl Held {
         record
     }
 
-    /// Looks at the nodes of these leases, if there are any; and then at all others that
-    /// have not been seen for a while: renewals that are due one by one share it.
+    /// Looks at the nodes of these leases, if there are any, and then also at all others that have
+    /// not been seen for a while. So renewals that are due one by one share a look.
     pub(super) async fn look_at(
         &self,
         mut due: Vec<Arc<Record>>,
@@ -90,8 +89,8 @@ impl Held {
     }
 }
 
-/// Checks that the nodes exist, in one transaction; without those that do not, in
-/// another. All are of one session: those of one that has ended are gone with it.
+/// Checks in one transaction that the nodes exist. If one does not, the others are checked in
+/// another transaction. All are of one session: those of an ended session are gone with it.
 async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Result<(), Failure> {
     while let Some(first) = records.first() {
         let session = Arc::clone(&first.node.session);

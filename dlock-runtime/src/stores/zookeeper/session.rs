@@ -1,20 +1,18 @@
-//! One session with the servers, over which everything goes.
+//! One session with the servers, which is used for everything.
 //!
-//! **How long it is sure to last.** The leader ends a session that it has not
-//! heard of for its timeout. It hears of one through the server that the client
-//! is connected to, which tells it of its clients every half tick. So an answer
-//! from that server alone says nothing: a server that is cut off from the leader
-//! goes on answering questions, for ten seconds by default, while the leader
-//! lets the session expire. What counts is an answer to a *write*, which takes
-//! a majority. At that moment the session was alive, and the leader's last news
-//! of it were no older than the client's pause between two signs of life, the
-//! half tick (a quarter of the timeout at most, as no timeout is below two
-//! ticks) and the way there. A lease is therefore counted from the last write
-//! that was confirmed, and lasts two thirds of the session's timeout at most, less
-//! that pause.
+//! **How long it is sure to last.** The leader ends a session that it has not heard of for its
+//! timeout. It hears of a session through the server that the client is connected to, which reports
+//! its clients every half tick. So an answer from that server alone proves nothing: a server that
+//! is cut off from the leader goes on answering questions, for ten seconds by default, while the
+//! leader lets the session expire. What counts is the answer to a *write*, which takes a majority.
+//! When the write was done, the session was alive. And the leader had heard of it no longer ago
+//! than the client's pause between two signs of life, plus the half tick (at most a quarter of the
+//! timeout, since no timeout is below two ticks), plus the way there. So a lease counts from the
+//! last write that was confirmed, and lasts at most two thirds of the session's timeout, less that
+//! pause.
 //!
-//! Sources: `Learner.ping`, `LearnerHandler` and `SessionTrackerImpl` of
-//! ZooKeeper 3.8; ZOOKEEPER-1675 on why a `sync` is no proof either.
+//! Sources: `Learner.ping`, `LearnerHandler` and `SessionTrackerImpl` of ZooKeeper 3.8;
+//! ZOOKEEPER-1675 on why a `sync` is no proof either.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -40,11 +38,11 @@ use crate::key::Shown;
 use crate::store::{Applied, Context, Failure, Scope};
 use crate::sync::Mutex;
 
-/// How many nodes or folders are looked at in one go: a question must stay well below
-/// the megabyte that the server takes (`jute.maxbuffer`).
+/// How many nodes or folders are looked at by one question. It must stay well below the megabyte
+/// that the server takes (`jute.maxbuffer`).
 pub(super) const AT_ONCE: usize = 400;
 
-/// Between two looks for nodes that nobody wants.
+/// The pauses between two sweeps: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -54,15 +52,15 @@ pub(crate) struct Session {
     /// The servers, as messages name them.
     pub(super) place: String,
     context: Context,
-    /// The longest lease that it can carry.
+    /// The longest lease that the session can carry.
     pub(super) longest: Duration,
-    /// When the last write that was confirmed was sent.
+    /// When the last confirmed write was sent.
     proven: Mutex<Instant>,
     over: CancellationToken,
 }
 
 impl Session {
-    /// Opens a session, with the tasks for it on the current runtime.
+    /// Opens a session. Its tasks run on the current runtime.
     pub(super) async fn open(
         settings: &Settings,
         context: &Context,
@@ -92,7 +90,7 @@ impl Session {
             wanted: Wanted::default(),
             place,
             context: context.clone(),
-            // To open a session is a write.
+            // Opening a session is a write.
             proven: Mutex::new(sent_at),
             over: CancellationToken::new(),
         }))
@@ -120,15 +118,15 @@ impl Session {
             }
             let changed = self.over.run_until_cancelled(states.changed()).await;
             if changed.is_some() {
-                // Until now there was a connection, or there is one again.
+                // There was a connection until now, or there is one again.
                 self.context.events.answered(self.context.time.now());
             }
         }
     }
 
-    /// Asks once there is a connection, and says when. `None`: there is no node at this
-    /// path, or around it. Nothing is sent without a connection: the client would keep
-    /// it, and send it whenever there is one again.
+    /// Sends a question once there is a connection. Returns the answer, and when the question was
+    /// sent. `None`: there is no node at this path, or above it. Nothing is sent without a
+    /// connection, since the client would keep it and send it whenever there is one again.
     pub(super) async fn ask<'s, T, F>(
         &'s self,
         path: &str,
@@ -163,7 +161,7 @@ impl Session {
         Ok((answer?, sent_at))
     }
 
-    /// `None`: not in time, or the session has ended.
+    /// Waits for an answer. `None`: it did not come in time, or the session has ended.
     async fn bound<F: Future>(&self, deadline: Deadline, answer: F) -> Option<F::Output> {
         let answer = self.over.run_until_cancelled(answer);
         let answer = self.context.time.bound(deadline, answer).await;
@@ -177,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Resolves when there has been no connection for so long.
+    /// Resolves when there has been no connection for this long.
     async fn is_silent_for(&self, limit: Duration) {
         let time = &self.context.time;
         let mut states = self.client.state_watcher();
@@ -190,9 +188,8 @@ impl Session {
         }
     }
 
-    /// The nodes of a folder, and when that was asked; none if there is no folder.
-    /// `synced`: as they are now, and not as they were when this server last heard of
-    /// the others.
+    /// The nodes of a folder, and when that was asked; none if there is no folder. With `synced`,
+    /// as they are now, and not as they were when this server last heard of the others.
     pub(super) async fn list(
         &self,
         folder: &str,
@@ -200,7 +197,7 @@ impl Session {
         deadline: Deadline,
     ) -> Result<(Vec<String>, Instant), Failure> {
         let listed = self.ask(folder, deadline, |client| {
-            // Both are sent at once, in this order.
+            // Both are sent at once, and the server runs them in this order.
             let synced = OptionFuture::from(synced.then(|| client.sync(folder)));
             let listed = client.list_children(folder);
             async {
@@ -213,7 +210,7 @@ impl Session {
         Ok((names.unwrap_or_default(), sent_at))
     }
 
-    /// What these nodes have, by one question: an answer for each.
+    /// The content of these nodes, by one question: an answer for each.
     pub(super) async fn read(
         &self,
         place: &str,
@@ -244,8 +241,8 @@ impl Session {
         Ok(read.collect())
     }
 
-    /// Does these steps all at once: when that was asked, or which of them was refused, and
-    /// why.
+    /// Runs these steps as one transaction. Returns when it was sent; or which step was refused,
+    /// and why.
     pub(super) async fn transact(
         &self,
         place: &str,
@@ -271,8 +268,8 @@ impl Session {
         Ok(said.unwrap_or(Err((0, Error::NoNode))).map(|()| sent_at))
     }
 
-    /// Checks that nodes exist, by a transaction that changes nothing: when that was
-    /// asked, or which of them is missing.
+    /// Checks that nodes exist, by a transaction that changes nothing. Returns when it was sent; or
+    /// the index of a node that is missing.
     pub(super) async fn check(
         &self,
         paths: &[String],
@@ -280,7 +277,7 @@ impl Session {
     ) -> Result<Result<Instant, usize>, Failure> {
         let place = paths.first().map_or("", String::as_str);
         let checked = self.transact(place, deadline, |steps| {
-            // Of any version.
+            // -1: of any version.
             let mut paths = paths.iter();
             paths.try_for_each(|path| steps.add_check_version(path, -1))
         });
@@ -294,17 +291,18 @@ impl Session {
         }
     }
 
-    /// Deletes what nobody wants, from the first creation on that is in doubt: at once
-    /// after each of them and over each new connection, and then now and again.
+    /// Deletes the nodes that nobody wants. Begins when a creation is in doubt for the first time.
+    /// From then on, it looks after each such creation, over each new connection, and now and
+    /// again.
     pub(super) async fn sweep(&self) -> Infallible {
         let time = &self.context.time;
         let (mut doubts, mut states) = (self.wanted.doubts(), self.client.state_watcher());
-        // The sender is the session's own.
+        // The session itself has the sender, so this waits.
         let _ = doubts.wait_for(|&number| number > 0).await;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
             doubts.mark_unchanged();
-            // What fails is tried again.
+            // A sweep that fails is repeated.
             let _ = self.sweep_once().await;
             tokio::select! {
                 () = backoff.wait(time) => {}
@@ -318,7 +316,7 @@ impl Session {
         let deadline = self.context.time.after(self.context.request_timeout);
         let (root, client) = ("/", &self.client);
         let listed = self.ask(root, deadline, |_| {
-            // Both are sent at once, in this order.
+            // Both are sent at once, and the server runs them in this order.
             let (synced, listed) = (client.sync(root), client.list_ephemerals(root));
             async {
                 let (synced, listed) = join(synced, listed).await;
@@ -327,7 +325,8 @@ impl Session {
             }
         });
         let unwanted = self.wanted.not_among(listed.await?.0.unwrap_or_default());
-        // At the end a lock may be kept that nobody here knows any more.
+        // At the end of the manager, a lock may be kept (`min_hold`) that nobody here knows any
+        // more.
         if self.context.stopped.is_cancelled() {
             return Ok(());
         }
@@ -342,9 +341,9 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the node of this path is gone, or may be: with the session, so is
-    /// the place of who waits. At once if there is a node `unless`: the watch may have come
-    /// too late for what that says.
+    /// Waits until the node at this path is gone, or may be. The end of the session ends the wait
+    /// too, since the waiter's own place is gone then. Returns at once if there is a node at
+    /// `unless`: it may have been made before the watch was set.
     pub(super) async fn wait_for_the_end_of(
         &self,
         path: &str,
@@ -352,8 +351,8 @@ impl Session {
     ) -> Result<(), Failure> {
         let deadline = self.context.time.after(self.context.request_timeout / 2);
         let watched = self.ask(path, deadline, |client| {
-            // Of its data, as that leaves no watch behind if there is no node. Both are sent
-            // at once, in this order.
+            // A watch of the data, which is not left behind if there is no node. Both are sent at
+            // once, and the server runs them in this order.
             let watched = client.get_and_watch_data(path);
             let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
             async {
@@ -368,19 +367,18 @@ impl Session {
         }
     }
 
-    /// Waits until a watch tells something. With the session, it has ended.
+    /// Waits until a watch reports something, or the session ends.
     pub(super) async fn is_told(&self, watcher: OneshotWatcher) {
-        // The client's watcher panics when the client's own task has ended.
+        // The client's watcher panics if the client's own task has ended.
         let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
         if changed.await.is_err() {
             self.over.cancel();
         }
     }
 
-    /// Waits for that, or until the session has ended; but not for long while there is no
-    /// connection.
+    /// Waits for this, or until the session has ended; but not for long without a connection.
     pub(super) async fn outlasts(&self, waits: impl Future<Output = ()>) -> Result<(), Failure> {
-        // When that has passed in silence, as much is left to ask again.
+        // After this long without a connection, the same time is left to ask again.
         let limit = self.context.request_timeout / 2;
         tokio::select! {
             () = waits => {}
@@ -395,8 +393,8 @@ impl Session {
         self.over.cancelled().await;
     }
 
-    /// The nodes of a folder, and a watch that tells of the next that comes or goes.
-    /// `None`: there is no folder.
+    /// The nodes of a folder, and a watch that reports the next node that comes or goes. `None`:
+    /// there is no folder.
     pub(super) async fn list_and_watch(
         &self,
         folder: &str,
@@ -408,30 +406,32 @@ impl Session {
         Ok(listed.await?.0)
     }
 
-    /// The server does not do what it was asked for there.
+    /// The failure if the server refuses what it was asked for there.
     pub(super) fn refused(&self, path: &str, error: Error) -> Failure {
         let place = format!("{}, {}", self.place, Shown(path));
         stop(described(place, error))
     }
 
-    /// A write that was sent then has been confirmed.
+    /// A write that was sent at this time was confirmed.
     pub(super) fn prove(&self, sent_at: Instant) {
         let mut proven = self.proven.lock();
         *proven = sent_at.max(*proven);
     }
 
-    /// When a lease of this ttl begins whose node was seen by what was sent then.
+    /// When a lease of this ttl begins. Its node was seen by a question that was sent at `seen_at`.
+    /// The lease begins so early that the session is sure to outlast it.
     pub(super) fn begin(&self, seen_at: Instant, ttl: Duration) -> Instant {
         let proven = *self.proven.lock();
         seen_at.min(proven + self.longest.saturating_sub(ttl))
     }
 }
 
-/// The longest lease on a session of this timeout, whose client takes a server
-/// for dead that is silent for so long. It gives a sign of life after three
-/// eighths of that (`zookeeper-client`, `Session::reset_timeout`).
+/// The longest lease on a session of this timeout. Its client gives up a server that is silent for
+/// `silence`, and gives a sign of life after three eighths of that (`zookeeper-client`,
+/// `Session::reset_timeout`).
 fn longest_lease(timeout: Duration, silence: Duration) -> Duration {
-    // More is not taken for what was meant.
+    // In place of a longer silence, the client takes two fifths of the timeout
+    // (`Session::calc_tick_timeout`).
     let silence = if silence > timeout * 3 / 5 {
         timeout * 2 / 5
     } else {

@@ -1,4 +1,4 @@
-//! What a store URL says.
+//! The settings in a store URL.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::limits;
 use crate::stores::address::Address;
 use crate::stores::url::{Form, StoreUrl};
 
-/// Where the locks are if the URL does not say.
+/// The folder of the locks, if the URL names none.
 const DEFAULT_ROOT: &str = "/dlock";
-/// Within the bounds that a server has by default, 4 to 40 seconds, and below
-/// the ttl that locks have by default: what a dead holder had is free then.
+/// Within the bounds that a server has by default, 4 to 40 seconds; and below the default ttl of
+/// locks, so that a dead holder's locks are free by then.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the servers are, and how to use them.
@@ -25,25 +25,25 @@ const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Settings {
     /// Each with its port.
     pub(super) hosts: Vec<String>,
-    /// The folder of all locks, `/` or without a slash at its end.
+    /// The folder of all locks: `/`, or a path without a slash at its end.
     pub(super) root: String,
     pub(super) login: Option<Login>,
     pub(super) recipe: Recipe,
-    /// The nodes that dlock makes are closed to all but who made them.
+    /// The nodes that dlock makes are closed to all users except the one that made them.
     pub(super) creator_only: bool,
     pub(super) session_timeout: Duration,
     pub(super) encrypted: bool,
-    /// Whom to trust, and who we are.
+    /// Whom to trust, and the client's own certificate.
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
-    /// Both of this and the login, as a service has set it up itself.
+    /// Encryption and login, as a service has set them up itself.
     connector: Option<Connector>,
 }
 
 #[derive(Clone)]
 pub(super) struct Login {
-    /// With DIGEST-MD5: the server knows the password, and checks it. Else by
-    /// ZooKeeper's own `digest`: nodes may be reserved for whoever says it.
+    /// By SASL with DIGEST-MD5: the server knows the password, and checks it. Otherwise by
+    /// ZooKeeper's own `digest`: nodes may be reserved for users that present it.
     pub(super) by_sasl: bool,
     pub(super) user: String,
     pub(super) password: String,
@@ -60,8 +60,7 @@ static FORM: Form = Form {
 };
 
 impl Settings {
-    /// Whoever comes with a connector says by it, and not in the URL, how to log in and
-    /// whom to trust.
+    /// A connector says how to log in and whom to trust; then the URL must not.
     pub(super) fn from_url(url: &str, connector: Option<Connector>) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
         if connector.is_some() {
@@ -106,7 +105,7 @@ impl Settings {
         }
     }
 
-    /// What opens sessions, where a server may be silent for so long.
+    /// What opens sessions. The client gives up a server that is silent for this long.
     pub(super) fn connector(&self, silence: Duration) -> Connector {
         #[cfg(feature = "tls")]
         self.choose_provider();
@@ -117,7 +116,7 @@ impl Settings {
         connector
             .with_session_timeout(self.session_timeout)
             .with_connection_timeout(silence)
-            // Who asks again is the keeper, with pauses that do not grow.
+            // The ensemble's own task tries again, with pauses of its own.
             .with_fail_eagerly()
     }
 
@@ -141,19 +140,19 @@ impl Settings {
         }
     }
 
-    /// The client takes the process-wide provider, and panics where several are built in
-    /// and none was chosen.
+    /// The client uses the process-wide provider, and panics if several are built in and none was
+    /// chosen.
     #[cfg(feature = "tls")]
     fn choose_provider(&self) {
         use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
         if self.encrypted && CryptoProvider::get_default().is_none() {
-            // Somebody else may have chosen meanwhile, which is as good.
+            // Another thread may have chosen one meanwhile, which is as good.
             let _ = ring::default_provider().install_default();
         }
     }
 
-    /// How long a server may be silent before another is asked: a part of the
-    /// session, which must be found again before it ends, and of what a call
+    /// How long a server may be silent before another is asked. It is a part of the session's
+    /// timeout, since the session must be found again before it ends, and of the time that a call
     /// may take.
     pub(super) fn silence(&self, patience: Duration) -> Duration {
         let least = Duration::from_secs(1);

@@ -1,8 +1,7 @@
-//! What the engine asks of ZooKeeper: a node for each request, in the lock's
-//! folder.
+//! The operations that the engine asks of ZooKeeper: a node for each request, in the lock's folder.
 //!
-//! An attempt knows its node from before it is made: if the answer is lost, the
-//! next one finds it by its name, and if the caller leaves, the cleanup does.
+//! An attempt knows its node before the node is made. If the answer is lost, the next attempt finds
+//! the node by its name; if the caller leaves, the cleanup does.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,9 +30,9 @@ use crate::store::{
 };
 use crate::token::of_transaction;
 
-/// How often a process looks at all that it waits for: it makes up for a lost
-/// notification. (The client sets its watches again at each new connection, and
-/// is told then what it has missed.)
+/// How often a process looks at all nodes that it waits for, in case a notification was lost. (The
+/// client sets its watches again at each new connection, and the server then reports what was
+/// missed.)
 const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 
 pub(crate) struct ZooKeeperStore {
@@ -44,22 +43,22 @@ pub(crate) struct ZooKeeperStore {
 
 /// What a request waits for.
 pub(crate) enum Awaited {
-    /// The end of a node of this path, with a node of its own.
+    /// The end of the node at this path. The first is the request's own node.
     Node(Node, Arc<str>),
-    /// That its own is one of those that hold, in its folder.
+    /// That this node of its own is one of the holders in its folder.
     Turn(Node),
 }
 
-/// What an operation remembers.
+/// What an operation remembers between its attempts.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    /// The request's node, or one that comes yet.
+    /// The request's node, which may not be there yet.
     node: Option<Node>,
-    /// What tells a waiter that it is taken out.
+    /// The node that tells a waiter to leave the queue.
     word: Option<Word>,
-    /// A list as far as it was read.
+    /// A list of locks, as far as it was read.
     listing: Option<Listing>,
-    /// A mark was there to forget.
+    /// There was a mark to forget.
     forgotten: bool,
 }
 
@@ -72,9 +71,9 @@ impl Store for ZooKeeperStore {
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
-    /// A place lasts for as long as the session.
+    /// A place lasts as long as the session.
     const BEAT: Option<Duration> = None;
-    /// And so does a lock.
+    /// So does a lock.
     const EXPIRES: bool = false;
 
     fn open(settings: Settings, context: Context) -> Self {
@@ -138,7 +137,7 @@ impl Store for ZooKeeperStore {
             if node.take_if(is_over).is_some() {
                 return Ok(Take::PlaceLost(None));
             }
-            // What was sent will be found by its name, or is swept away when it comes.
+            // The node is found by its name, or is swept away when it comes.
             let applied = match node {
                 Some(_) => Applied::Answered,
                 None => Applied::No,
@@ -147,8 +146,8 @@ impl Store for ZooKeeperStore {
         })
     }
 
-    /// A lease counts from when its node was last seen: a renewal that comes soon
-    /// after is answered by that.
+    /// A lease counts from when its node was last seen, so a renewal that comes soon after that
+    /// needs no look.
     async fn renew(
         &self,
         due: &mut [Due<Self>],
@@ -170,8 +169,8 @@ impl Store for ZooKeeperStore {
             if record.is_to_be_seen(ttl, now) {
                 return Err(failure.clone().unwrap_or_else(Failure::not_sent));
             }
-            // `min_hold` may ask for longer than the session lets a live holder be sure
-            // of; its node stays for as long as the session does.
+            // `min_hold` may ask for a longer time than a live holder can be sure of. The node
+            // stays for as long as the session.
             let sent_at = record.node.session.begin(seen_at, ttl).into();
             Ok(Renewed::Extended { sent_at })
         };
@@ -204,7 +203,7 @@ impl Store for ZooKeeperStore {
         match node.delete(request.owner, deadline).await {
             Ok(true) => Ok(Freed::Released),
             Ok(false) => Ok(Freed::NotHeld),
-            // With the session, whether or not it had been deleted before.
+            // It ended with the session, or had been deleted before.
             Err(_) if record.node.session.is_over() => Ok(Freed::Lost),
             Err(failure) => {
                 if let (Ending::Left, Cause::Error(error)) = (ending, &failure.cause)
@@ -255,8 +254,8 @@ impl Store for ZooKeeperStore {
         Abandoned::at_rest(attempt.node.map(Record::left))
     }
 
-    /// What a session has sent is done in its order, or never; but for a creation that
-    /// comes when the session moves back, which is swept away (`wanted`).
+    /// What a session has sent is run in this order, or never. The exception is a creation that
+    /// comes when the session moves back, and is swept away (`wanted`).
     fn late(&self, _: &Request, _: Option<&Arc<Record>>, _: Instant) -> Late {
         Late::Never
     }
@@ -286,7 +285,7 @@ impl Store for ZooKeeperStore {
                 },
                 path,
             ) => {
-                // It may have been told to leave since it has listed the folder.
+                // The request may have been told to leave since it listed the folder.
                 let out = names::join(&folder, &names::out(request.owner));
                 let ended = session.wait_for_the_end_of(&path, Some(&out)).await;
                 (session, ended)
@@ -298,7 +297,7 @@ impl Store for ZooKeeperStore {
                 (node.session, ended)
             }
         };
-        // With the session, the place in the queue is gone.
+        // If the session has ended, so has the place in the queue.
         ended.or_else(|failure| session.is_over().then_some(()).ok_or(failure))
     }
 
@@ -318,7 +317,7 @@ impl Store for ZooKeeperStore {
         Ok(())
     }
 
-    /// They are shown by the names of their nodes.
+    /// Holders are shown by the names of their nodes.
     fn is_owner(holder: &HolderInfo, owner: Owner, _: Option<&Arc<Record>>) -> bool {
         holder.owner.starts_with(&names::own(owner))
     }
@@ -362,8 +361,7 @@ impl Store for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    /// One attempt of a request: with the node that those before it have made, if
-    /// there is one.
+    /// One attempt of a request. It goes on with the node of an earlier attempt, if there is one.
     async fn pursue(
         &self,
         request: &Request,
@@ -409,9 +407,10 @@ impl ZooKeeperStore {
         }
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {
-                // Before the answer to what follows.
+                // Before the deletion, which may fail.
                 request.was_held_when(seen_at);
-                // Here and now: who asks again must not find itself in the way.
+                // Deleted before the answer: when the caller asks again, this node must not be in
+                // its way.
                 own.delete(request.owner, deadline).await?;
                 *node = None;
                 return Ok(Take::Busy);
@@ -422,7 +421,8 @@ impl ZooKeeperStore {
                 return Ok(Take::Behind(Behind { name, watch }));
             }
             QueuePosition::BehindSome => {
-                // The looks are for its own node: its folder is looked at anyway.
+                // The recheck looks at the request's own node; the folder is watched and listed
+                // anyway.
                 let (name, watch) = (own.path().into(), Awaited::Turn(own.clone()));
                 return Ok(Take::Behind(Behind { name, watch }));
             }
@@ -435,12 +435,12 @@ impl ZooKeeperStore {
             }
             QueuePosition::Missing => {}
         }
-        // It was taken away behind its back: the next is at the end of the queue.
+        // Somebody else has deleted the node. The next one is at the end of the queue.
         *node = None;
         Ok(Take::PlaceLost(None))
     }
 
-    /// The node is the first. `None`: it is not there any more.
+    /// The node is one of the holders. `None`: it is not there any more.
     async fn granted(
         &self,
         request: &Request,
@@ -451,8 +451,8 @@ impl ZooKeeperStore {
     ) -> Result<Option<Granted<Self>>, Failure> {
         let session = &node.session;
         let ttl = request.ttl.min(session.longest);
-        // After a wait, the session's last write may be long ago: most of the lease is
-        // to be ahead.
+        // After a wait, the session's last confirmed write may be long ago. Most of the lease must
+        // still be ahead, so another write is made.
         let ends = session.begin(seen_at, ttl) + ttl;
         if ends.saturating_duration_since(self.now()) < ttl * 3 / 4 {
             match session.check(&[node.path()], deadline).await? {
@@ -460,7 +460,7 @@ impl ZooKeeperStore {
                 Err(_) => return Ok(None),
             }
         }
-        // It rises from node to node, whatever becomes of the folder and its own numbers.
+        // The number of the transaction rises from node to node, even if the folder is made anew.
         let token = of_transaction(node.czxid, floor);
         Ok(Some(Granted {
             token: token.ok_or_else(|| session.refused(&node.folder, TOO_OLD))?,

@@ -1,17 +1,16 @@
 //! Which nodes of a session somebody wants, so that the others can be swept away.
 //!
-//! A creation can come after a later question of its session was answered "it is not
-//! there". A follower that is cut off from the leader has taken it up, and is silent;
-//! so the client leaves. It asks there for its session again, perhaps, gives that up too, and is
-//! served by another server, where nothing is found. When the way is free, the leader
-//! is told of both, the creation and that the session has moved back. The second is
-//! noted at once, by `LearnerHandler`, and the first is looked at by another thread,
-//! `PrepRequestProcessor`: by then it comes from where the session is. (So in ZooKeeper
-//! 3.8. Were it the other way round, it would be refused.) Nothing that a client
-//! can ask for rules that out.
+//! A creation can arrive after a later question of its session was answered with "no such node". A
+//! follower that is cut off from the leader takes up the creation, and is silent, so the client
+//! leaves it. Perhaps the client asks there for its session again, gives that up too, and is served
+//! by another server, which finds no node. When the follower reaches the leader again, the leader
+//! is told of both: the creation, and that the session has moved back. It notes the second at once,
+//! in `LearnerHandler`. Another thread, `PrepRequestProcessor`, looks at the first: by then, it
+//! comes from where the session is. (So in ZooKeeper 3.8. In the other order, it would be refused.)
+//! Nothing that a client can ask for rules this out.
 //!
-//! Such a node would keep its lock for nobody for as long as the session lasts. But it
-//! is one of the session's, which the server lists, and nothing here knows of it.
+//! Such a node would keep its lock for nobody, for as long as the session lasts. But it is one of
+//! the session's nodes, which the server lists, and nobody here claims it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -20,9 +19,9 @@ use tokio::sync::watch;
 
 use crate::sync::Mutex;
 
-/// On a node, or on one that comes yet.
+/// Says that somebody wants a node, which may not be there yet.
 pub(super) struct Claim {
-    /// What its path begins with: all but the number.
+    /// The beginning of its path: all but the number.
     start: String,
     path: Mutex<Option<String>>,
 }
@@ -30,7 +29,7 @@ pub(super) struct Claim {
 #[derive(Default)]
 pub(super) struct Wanted {
     claims: Mutex<Vec<Weak<Claim>>>,
-    /// How many creations may come yet of which nobody knows any more.
+    /// How many creations may still come that nobody knows of any more.
     doubts: watch::Sender<u64>,
 }
 
@@ -42,7 +41,7 @@ impl Claim {
 }
 
 impl Wanted {
-    /// Of a node whose path begins like this. To be had before it is sent for.
+    /// Claims a node whose path begins like this. Call this before the creation is sent.
     pub(super) fn claim(&self, start: &str) -> Arc<Claim> {
         let claim = Arc::new(Claim {
             start: start.to_owned(),
@@ -58,7 +57,7 @@ impl Wanted {
         claim
     }
 
-    /// A creation was not answered, and not found.
+    /// A creation was neither answered nor found.
     pub(super) fn doubt(&self) {
         self.doubts.send_modify(|number| *number += 1);
     }
@@ -67,8 +66,8 @@ impl Wanted {
         self.doubts.subscribe()
     }
 
-    /// Those of the session's nodes that nobody wants. Of two nodes of one request, the
-    /// other one; it cannot be told while neither is known.
+    /// Those of the session's nodes that nobody wants. If a request has two nodes, this is the one
+    /// that it does not know; if it knows neither, both stay.
     pub(super) fn not_among(&self, mut nodes: Vec<String>) -> Vec<String> {
         let claims: Vec<_> = {
             let claims = self.claims.lock();
