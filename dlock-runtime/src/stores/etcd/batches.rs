@@ -1,22 +1,22 @@
-//! Writes of different locks that go to the members as one.
+//! Sends writes of different locks to the cluster as one.
 //!
-//! What a write costs is that the members agree on it, and put it to disk. A
-//! transaction takes others inside, each with its own comparison, so the places of
-//! many locks are one such write. A lone request never waits for company: that is
-//! only for those who come while some messages are on their way already, and until
-//! there are enough of them.
+//! Most of what a write costs is that the members agree on it and put it to disk. A transaction can
+//! contain others, each with its own comparison, so the writes of many locks can be one. A lone
+//! request never waits for company. A request waits only while some messages are on their way
+//! already, and until there are enough requests.
 //!
 //! The server makes all comparisons before any write (`compareToPath` in
-//! `server/etcdserver/apply.go`), so that two writes of one lock, each of which
-//! finds nobody ahead, would both be done: while one waits for company, the next of
-//! its lock goes alone. And one that is refused fails all that go with it. So puts go
-//! with those that would fail with them, as they have the same lease; deletions, which
-//! are done when the disk is full too, go with each other; and what else is refused
-//! goes again, one by one.
+//! `server/etcdserver/apply.go`). So two writes of one lock that each find nobody ahead would both
+//! be done. That is why the next write of a lock goes alone while another one waits.
 //!
-//! A server before 3.6.9, or as old, does not ask whether the client has the rights to what
-//! is inside (GHSA-rfx7-8w68-q57q). Where it may have rights of its own, each write goes
-//! alone.
+//! A write that is refused makes all fail that go with it. So puts go together only if they have
+//! the same lease, with which all of them fail. Deletions go with deletions, which are done even
+//! when the disk is full. If a batch is refused for another reason, its writes are sent again one
+//! by one.
+//!
+//! Servers before 3.6.9, and releases of the same age of other branches, do not check whether the
+//! client has the rights to what is inside a transaction (GHSA-rfx7-8w68-q57q). If the client may
+//! have rights of its own, each write goes alone.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -32,12 +32,12 @@ use crate::store::{Applied, Cause};
 use crate::stores::gathering::{Entered, Gathering, Part};
 use crate::sync::Mutex;
 
-/// So many messages are on their way at a time, before those that come wait for company.
+/// How many messages may be on their way before further requests wait for company.
 const AT_ONCE: usize = 2;
 
-/// So many writes go together. A server takes 128 operations in a transaction and those
-/// inside of it (`checkTxnRequest` in `server/etcdserver/api/v3rpc/key.go`), unless it
-/// was started with another number.
+/// The most writes that go together. A server takes 128 operations in a transaction, with those
+/// inside of it (`checkTxnRequest` in `server/etcdserver/api/v3rpc/key.go`), unless it was started
+/// with another number.
 const LARGEST: usize = 64;
 
 /// The writes of one process.
@@ -48,16 +48,16 @@ pub(super) struct Batches {
 
 /// A write that concerns one lock.
 pub(super) struct Write {
-    /// What its keys begin with.
+    /// The beginning of its keys.
     pub(super) lock: String,
-    /// The lease of what is put. `None`: it only deletes.
+    /// The lease of what it puts. `None`: it only deletes.
     pub(super) lease: Option<i64>,
     pub(super) txn: Txn,
 }
 
 /// The answer to a write.
 pub(crate) struct Written {
-    /// That of the store behind it.
+    /// The revision of the store after it.
     pub(super) revision: i64,
     pub(super) answer: TxnResponse,
 }
@@ -67,7 +67,7 @@ type Answer = Result<Written, Failed>;
 struct Waiting {
     write: Write,
     done: oneshot::Sender<Answer>,
-    /// `None`: it is given up, and not to be sent.
+    /// Set once: when it was sent, or `None` if it was given up before that.
     sent_at: Arc<OnceLock<Option<Instant>>>,
 }
 
@@ -85,7 +85,7 @@ impl Part for Waiting {
     }
 }
 
-/// The right to have a message on its way. Dropped, it goes to those who wait.
+/// The right to have a message on its way. When dropped, it goes to the writes that wait.
 struct Slot(Arc<Batches>);
 
 impl Batches {
@@ -96,7 +96,7 @@ impl Batches {
         })
     }
 
-    /// Has it written, alone or with others. Dropped before it was sent, it is not.
+    /// Sends the write, alone or with others. If this is dropped before, the write is not sent.
     pub(super) async fn write(self: &Arc<Self>, write: Write, deadline: Deadline) -> Answer {
         if self.members.settings.is_known {
             return self.alone(write.txn, deadline).await;
@@ -123,7 +123,7 @@ impl Batches {
         if let Ok(Ok(answer)) = answer.await {
             return answer;
         }
-        // From here on nobody sends it.
+        // What has not been sent by now is never sent.
         let applied = match sent_at.get_or_init(|| None) {
             Some(sent_at) => Applied::Unknown { sent_at: *sent_at },
             None => Applied::No,
@@ -171,7 +171,7 @@ impl Batches {
                     let _left = one.done.send(answer);
                     is_done
                 });
-                // Each is done by itself: they were too many.
+                // Each of them is done by itself, so they were too many together.
                 if join_all(again).await.into_iter().all(|is_done| is_done) {
                     self.gathering.lock().largest = (number / 2).max(1);
                 }
@@ -184,7 +184,7 @@ impl Batches {
         }
     }
 
-    /// As one transaction.
+    /// Sends these as one transaction.
     async fn together(&self, parts: Vec<Txn>, limit: Deadline) -> Result<Vec<Written>, Failed> {
         let parts: Vec<_> = parts.into_iter().map(TxnOp::txn).collect();
         let Written { revision, answer } = self.alone(Txn::new().and_then(parts), limit).await?;

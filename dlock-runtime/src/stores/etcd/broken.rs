@@ -1,4 +1,4 @@
-//! Breaking locks, and places in their queues.
+//! Breaks locks, and takes waiters out of their queues.
 
 use std::time::Duration;
 
@@ -15,15 +15,17 @@ use crate::backend::Owner;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
 
-/// For so long it is remembered who was taken out of a queue. It is told at once, or by the
+/// How long the store remembers who was taken out of a queue. The waiter is told at once, or by the
 /// next look.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// So many of those ahead are compared, in one transaction: it may be of 128 parts.
+/// The most places ahead that are compared in one transaction, of which a server takes 128
+/// operations.
 const MOST_COMPARED: usize = 100;
 
 impl EtcdStore {
-    /// Deletes one key, as it was made by this owner: nobody who came since has that.
+    /// Deletes the key of this holder or waiter, as it was shown. A key that was made there since
+    /// is another.
     pub(super) async fn break_key(
         &self,
         broken: &Break,
@@ -33,7 +35,7 @@ impl EtcdStore {
         if let (Whose::Waiter(_), Recipe::LockService) =
             (&broken.whose, self.members.settings.recipe)
         {
-            // Its Lock call would put the key there again.
+            // The waiter's Lock call would put the key there again.
             return Err(broken.refused("etcd (`recipe=lock-service`)"));
         }
         let queue = Listing::of_lock(&self.members, &lock, deadline)
@@ -64,8 +66,9 @@ impl EtcdStore {
         }
     }
 
-    /// While those are there behind whom it waits: it is no holder. It looks for what says so
-    /// when its key has gone.
+    /// Deletes the key of a waiter, if the places that keep it from getting the lock are still
+    /// there: then it does not hold it. When its key has gone, the waiter looks for another key
+    /// that says why.
     async fn take_out(
         &self,
         lock: &LockName,
@@ -77,7 +80,7 @@ impl EtcdStore {
         let in_the_way = place.mode.in_the_way(modes, MOST_COMPARED);
         let in_the_way = &ahead[in_the_way.map_err(Failure::refused)?];
         let mut then = vec![TxnOp::delete(&*place.key, None)];
-        // Another program has its own way to find out.
+        // Only waiters of dlock look for that key.
         let numbers = place.owner.split('@').next().unwrap_or_default();
         if let Some(owner) = Owner::read(numbers) {
             let lease = lease_of(owner);
@@ -95,7 +98,7 @@ impl EtcdStore {
             .succeeded()
         {
             true => Ok(Freed::Released),
-            // Somebody has gone: it may hold the lock now.
+            // One of these places has gone, so the waiter may hold the lock by now.
             false => Err(Failure {
                 cause: Cause::Silence,
                 next: Next::Now,
@@ -104,7 +107,7 @@ impl EtcdStore {
         }
     }
 
-    /// Whether somebody has taken the key of a request out of the queue.
+    /// Whether this request was taken out of the queue by an operator.
     pub(super) async fn is_taken_out(
         &self,
         lock: &LockName,
@@ -120,7 +123,7 @@ impl EtcdStore {
     }
 }
 
-/// Holds while this place is that of the same request.
+/// Holds while the place belongs to the same request.
 fn is_there(place: &Place) -> Compare {
     Compare::create_revision(&*place.key, CompareOp::Equal, place.created)
 }

@@ -1,5 +1,5 @@
-//! What etcd and its client say, in the words of a [`BackendError`]: what
-//! happened, where, and what to do about it.
+//! The errors of etcd and its client as a [`BackendError`]: what happened, where, and what to do
+//! about it.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ pub(super) enum ErrorClass {
     AskElsewhere,
     /// Log in again, and ask again.
     LogIn,
-    /// The lease has ended: ask again with another.
+    /// The lease has ended: ask again with another lease.
     LeaseNotFound,
-    /// There is a lease with this number already.
+    /// There is a lease with this id already.
     LeaseExists,
-    /// Nothing that dlock could do.
+    /// dlock can do nothing about it.
     #[default]
     Refused,
 }
 
-/// A request that came to nothing.
+/// A request that failed.
 #[derive(Clone)]
 pub(crate) struct Failed {
     pub(super) class: ErrorClass,
@@ -53,7 +53,7 @@ pub(super) fn classify(error: &Error) -> ErrorClass {
     meaning(error).retry
 }
 
-/// What the server or the client said about a request.
+/// The error that the server or the client has returned for a request.
 pub(super) fn described(place: &str, error: &Error) -> BackendError {
     let meaning = meaning(error);
     let said = match error {
@@ -66,9 +66,8 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
     meaning.error(place, said)
 }
 
-/// The server's messages are the same in every version and language; its codes
-/// are not, as calls that it passes on to itself lose them.
-/// (`api/v3rpc/rpctypes/error.go` in etcd.)
+/// By the messages of the server, which are the same in every version and language. Its codes are
+/// not: calls that a server passes on to itself lose them. (`api/v3rpc/rpctypes/error.go` in etcd.)
 fn meaning(error: &Error) -> Meaning<ErrorClass> {
     use ErrorClass::{AskElsewhere, LeaseExists, LeaseNotFound, LogIn};
     let message = match error {
@@ -76,7 +75,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
             return Meaning::config("");
         }
-        // The client's own words.
+        // The message is the client's own.
         Error::LeaseKeepAliveError(text) if text.contains("not found") => {
             return Meaning::unavailable(LeaseNotFound, "");
         }
@@ -137,7 +136,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
     })
 }
 
-/// A status of the client's own says little without what is behind it.
+/// A status that the client has made itself says little without its causes.
 fn with_causes(mut said: String, error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -157,7 +156,7 @@ pub(super) fn silent(place: &str, waited: Duration) -> BackendError {
     ))
 }
 
-/// Something stands where a mark belongs.
+/// The error for a key that dlock did not write, in the place of a mark or of the floor.
 pub(super) fn foreign(place: &str, name: &str) -> BackendError {
     BackendError::unavailable(format!(
         "{place} has something under `{}` that dlock did not write; delete it if nothing needs it, \
@@ -166,7 +165,7 @@ pub(super) fn foreign(place: &str, name: &str) -> BackendError {
     ))
 }
 
-/// Of a request about a key that may be there.
+/// The failure of a request about a key that may be there, whose answer makes no sense.
 pub(super) fn nonsense(place: &str) -> Failure {
     let error = BackendError::unavailable(format!(
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \

@@ -1,6 +1,6 @@
-//! What the members say of themselves, for people.
+//! What the members report about themselves, for people.
 //!
-//! Over connections of its own: those of the store are for its manager's runtime.
+//! It uses connections of its own, since those of the store belong to the manager's runtime.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use crate::backend::{BackendError, Finding, Level};
 use crate::deadline::Deadline;
 use crate::key::Shown;
 
-/// The quota of a server that was not told another, which none of them says.
+/// The quota of a server that was started without one, which no server reports.
 /// (`DefaultQuotaBytes` in `server/storage/quota.go` of etcd.)
 const USUAL_QUOTA: i64 = 2 << 30;
 
@@ -25,10 +25,10 @@ struct Answered {
 }
 
 impl Members {
-    /// Of every member, those that the URL does not name too: these are not told who asks. A
-    /// host of the URL that cannot be reached has been told by who tried.
+    /// Looks at every member, also at those that the URL does not name; these are asked without a
+    /// login. Whether a host of the URL can be reached is another finding.
     pub(super) async fn look_at_each(&self, deadline: Deadline) -> Vec<Finding> {
-        // Of three questions behind each other, none takes the time of the others.
+        // There are three questions, one after the other. Each leaves time for the next.
         let soon = || {
             let left = self.time.remaining(deadline);
             self.time.after(left.mul_f64(0.4))
@@ -42,7 +42,7 @@ impl Members {
         });
         let mut answered: Vec<Answered> = Vec::new();
         for member in join_all(named).await.into_iter().flatten() {
-            // It may be named twice.
+            // Two hosts of the URL may be one member.
             if answered.iter().all(|other| id(other) != id(&member)) {
                 answered.push(member);
             }
@@ -84,7 +84,8 @@ impl Members {
         found
     }
 
-    /// Those who are not among who has answered, and whether all of them have.
+    /// Asks the members that have not answered yet. Returns those that answer now, and the finding
+    /// whether all have.
     async fn roll_call(
         &self,
         all: &MemberListResponse,
@@ -141,7 +142,7 @@ impl Members {
         (others, finding)
     }
 
-    /// What the member at this URL says of itself.
+    /// The status of the member at this URL.
     async fn status_of(
         &self,
         url: String,
@@ -176,7 +177,7 @@ impl Members {
     }
 }
 
-/// Its cluster's, and its own.
+/// The ids of its cluster and of the member itself.
 fn id(member: &Answered) -> Option<(u64, u64)> {
     let header = member.status.header()?;
     Some((header.cluster_id(), header.member_id()))
@@ -196,7 +197,7 @@ fn of_member(Answered { place, status, .. }: &Answered) -> Vec<Finding> {
     found
 }
 
-/// How full a database is. Locks write to it, also when they are given back.
+/// How full a database is. Locks write to it even when they are given back.
 fn space(place: &str, size: i64, in_use: i64) -> Finding {
     let megabytes = |bytes: i64| format!("{:.1} MB", bytes as f64 / 1e6);
     let (all, used) = (megabytes(size), megabytes(in_use));
@@ -213,7 +214,7 @@ fn space(place: &str, size: i64, in_use: i64) -> Finding {
     Finding::new(Level::Warn, "space", what)
 }
 
-/// What is wrong with a member, or with all of them.
+/// What an alarm means, which may be about one member or all.
 fn of_alarm(said: &str) -> (Level, String) {
     let said = Shown(said.trim());
     let text = said.0;

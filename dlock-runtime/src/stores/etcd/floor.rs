@@ -1,8 +1,8 @@
-//! A floor for the tokens: a key, which every transaction that may end in a grant reads.
+//! The floor of the tokens: a key that is read by every transaction that may end in a grant.
 //!
-//! Tokens are create-revisions, and nobody can move those. So the floor is added to them. A
-//! grant rests on a transaction that finds nobody ahead, and adds what this has read: for
-//! whoever comes behind, that is later, and finds the same floor or a higher one.
+//! Tokens are create-revisions, which nobody can raise. So the floor is added to them. A grant
+//! rests on a transaction that finds nobody ahead, and adds the floor that this transaction has
+//! read. That of the next holder is later, and reads the same floor or a higher one.
 
 use etcd_client::{KeyValue, TxnOp, TxnOpResponse};
 
@@ -16,7 +16,7 @@ impl LockName {
     }
 }
 
-/// The floor, by the answers of a transaction that has got it.
+/// The floor, from the answers of a transaction that has read it.
 pub(super) fn found<'a>(
     answers: impl IntoIterator<Item = &'a TxnOpResponse>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What is known of locks.
+//! What the keys show about locks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
@@ -17,7 +17,7 @@ use crate::key::Shown;
 use crate::stores::since;
 use crate::token::{FencingToken, of_transaction};
 
-/// So many leases are asked for at a time.
+/// How many leases are asked about at a time.
 const LEASES_AT_ONCE: usize = 100;
 
 /// A place in a queue.
@@ -25,28 +25,28 @@ pub(super) struct Place {
     pub(super) key: String,
     pub(super) created: i64,
     pub(super) mode: Mode,
-    /// Whose it is: what dlock writes into it; and of others, its name.
+    /// The owner, as dlock writes it into the key; for another program's place, its name.
     pub(super) owner: String,
-    /// Since when it holds the lock, if it says so.
+    /// Since when it holds the lock, if the key says so.
     since: Option<SystemTime>,
     lease: i64,
 }
 
-/// A list as far as it was read.
+/// A list of locks, as far as it was read.
 pub(crate) struct Listing {
     queues: BTreeMap<String, Vec<Place>>,
-    /// What has been done, and by whom.
+    /// The marks of what has been done.
     marks: BTreeMap<String, Place>,
-    /// Leases of holders and marks that are not asked for yet.
+    /// The leases of holders and marks that have not been asked about yet.
     leases: Vec<i64>,
-    /// How long the others last. `None`: it has just ended.
+    /// How long the other leases last. `None`: the lease has just ended.
     remaining: HashMap<i64, Option<Duration>>,
-    /// Of the tokens. Not of one that was granted before it was raised.
+    /// The floor of the tokens. A holder from before it was raised has a lower token than is shown.
     floor: u64,
 }
 
 impl Listing {
-    /// All places and marks of the locks whose keys begin so.
+    /// Reads all places and marks of the locks whose keys begin with `prefix`.
     pub(super) async fn read(
         members: &Members,
         prefix: &str,
@@ -62,7 +62,7 @@ impl Listing {
         Self::found(members, all, deadline).await
     }
 
-    /// The places of one lock, and its mark.
+    /// Reads the places of one lock, and its mark.
     pub(super) async fn of_lock(
         members: &Members,
         lock: &LockName,
@@ -80,7 +80,7 @@ impl Listing {
         let floor = TxnOp::get(members.settings.names.floor(), None);
         let look = Txn::new().and_then(looks.into_iter().chain([floor]).collect::<Vec<_>>());
         let read = |client: Client| async move {
-            // However long the answer is.
+            // The answer may be longer than the client takes by default.
             let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
             client.txn(look).await
         };
@@ -92,7 +92,7 @@ impl Listing {
         Ok(Self::of(members, &found.collect::<Vec<_>>()))
     }
 
-    /// The places of the only lock that was read, in their order.
+    /// The places of the only lock that was read, in order.
     pub(super) fn into_queue(self) -> Vec<Place> {
         self.queues.into_values().next().unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Listing {
     fn of(members: &Members, found: &[KeyValue]) -> Self {
         let name = members.settings.names.floor();
         let floor = found.iter().find(|key| key.key() == name.as_bytes());
-        // What is no number is told to who asks for a lock.
+        // A floor that is no number counts as 0; a request for a lock reports it.
         let floor = floor.and_then(|key| floor::read(key, "").ok());
         let (queues, marks) = (queues(members, found), marks(members, found));
         let held_by = queues.values().flat_map(|queue| holders(queue));
@@ -115,7 +115,7 @@ impl Listing {
         }
     }
 
-    /// Asks for some of the leases. `None`: there are more.
+    /// Asks about some of the leases. `None`: there are more.
     pub(super) async fn go_on(
         &mut self,
         members: &Members,
@@ -127,7 +127,7 @@ impl Listing {
             let ask =
                 |mut client: Client| async move { client.lease_time_to_live(lease, None).await };
             let left = members.ask(deadline, ask).await?.ttl();
-            // Less than nothing of one that has just ended.
+            // A lease that has just ended lasts for less than nothing.
             Ok::<_, Failed>((lease, u64::try_from(left).ok().map(Duration::from_secs)))
         }));
         self.remaining.extend(known.await?);
@@ -144,7 +144,7 @@ impl Listing {
                 .token(token)
         };
         let marks = take(&mut self.marks);
-        // Who waits is about to be told.
+        // If there are places too, their requests are about to be told.
         self.queues.retain(|key, _| !marks.contains_key(key));
         let done = marks
             .into_iter()
@@ -164,13 +164,13 @@ impl Listing {
     }
 }
 
-/// Those who hold the lock.
+/// The places that hold the lock.
 pub(super) fn holders(queue: &[Place]) -> &[Place] {
     &queue[..Mode::holding(queue.iter().map(|place| place.mode))]
 }
 
-/// The owner that a value is, or one that has asked again, and since when it holds the lock,
-/// if it says so. Another program's may be long, and a secret.
+/// The owner in a value, with a number if the request has asked again, and since when it holds the
+/// lock, if the value says so. `None` for another program's value, which may be long, and a secret.
 fn owner(value: &[u8]) -> Option<(&str, Option<SystemTime>)> {
     let (value, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
     let is_again = |(owner, again): (&str, &str)| Owner::is_one(owner) && !again.is_empty();
@@ -179,7 +179,7 @@ fn owner(value: &[u8]) -> Option<(&str, Option<SystemTime>)> {
     is_owner.then_some((value, since))
 }
 
-/// Who has done it, of a key that stands where a mark would.
+/// The owner in a mark.
 pub(super) fn owner_of(mark: &KeyValue) -> Option<&str> {
     mark.value_str().ok().filter(|owner| Owner::is_one(owner))
 }
@@ -201,13 +201,12 @@ fn marks(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Place> {
     marks.collect()
 }
 
-/// The places by the keys of their locks, each queue in its order.
+/// The places by the keys of their locks, each queue in order.
 fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>> {
     let mut queues: BTreeMap<String, Vec<Place>> = BTreeMap::new();
     for key in found {
         let Ok(text) = key.key_str() else { continue };
-        // What dlock did not write, and `etcdctl lock` would not have, is none
-        // of ours.
+        // Keys that neither dlock nor `etcdctl lock` would have written are ignored.
         if let Some((lock, place)) = members.settings.names.read(text) {
             let (owner, since) = match owner(key.value()) {
                 Some((owner, since)) => (owner.to_owned(), since),

@@ -1,4 +1,4 @@
-//! A lease: who uses it, and how long it is known to last.
+//! A lease of etcd: who uses it, and how long it is known to last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,40 +11,39 @@ use crate::engine::time::Time;
 use crate::store::Scope;
 use crate::sync::Mutex;
 
-/// A lease in etcd.
 pub(crate) struct Lease {
     pub(super) id: i64,
-    /// In seconds, as it was asked for.
+    /// The ttl that was asked for, in seconds.
     pub(super) asked_for: i64,
-    /// As the server keeps it: no shorter than was asked.
+    /// The ttl that the server keeps, which is no shorter.
     pub(super) ttl: Duration,
     time: Time,
-    /// It lasts for its ttl from when this request was sent, which the server has
-    /// confirmed. `None`: it has ended, or must be taken to have.
+    /// When the last request was sent that the server has confirmed: the lease lasts its ttl from
+    /// then. `None`: it has ended, or must be taken to have.
     confirmed: watch::Sender<Option<Instant>>,
     users: Mutex<Users>,
-    /// Told when somebody needs to know that it lives, and when nobody can.
+    /// Notified when somebody needs a new confirmation, and when nobody can use the lease any more.
     demand: Notify,
 }
 
 struct Users {
     number: usize,
-    /// When the last of them left.
+    /// When the last user left.
     left_at: Instant,
-    /// Nobody else is let in. Once nobody has it, it is revoked.
+    /// Nobody else is let in. Once it has no users, the lease is revoked.
     retired: bool,
 }
 
-/// The right to attach keys to a lease, which is kept alive for it until it leaves
-/// or is dropped.
+/// The right to attach keys to a lease. The lease is kept alive for it, until it leaves or is
+/// dropped.
 pub(crate) struct LeaseRef {
     pub(super) lease: Arc<Lease>,
     has_left: AtomicBool,
 }
 
 impl Lease {
-    /// The lease with this id, for which a request was sent then, and its first
-    /// user. A `private` one has no others.
+    /// The lease with this id, which was asked for at `sent_at`, for its first user. A `private`
+    /// lease has no others.
     pub(super) fn begin(
         id: i64,
         asked_for: i64,
@@ -69,12 +68,12 @@ impl Lease {
         }))
     }
 
-    /// What is attached to it ends with it.
+    /// The scope of what is attached to it.
     pub(super) fn scope(&self) -> Scope {
         Scope(self.id.cast_unsigned())
     }
 
-    /// One more user. `None`: nobody is let in any more.
+    /// Adds a user. `None`: nobody is let in any more.
     pub(super) fn enter(self: &Arc<Self>) -> Option<LeaseRef> {
         let mut users = self.users.lock();
         if users.retired {
@@ -84,9 +83,8 @@ impl Lease {
         Some(LeaseRef::to(Arc::clone(self)))
     }
 
-    /// The oldest confirmation that counts for a lock of this ttl that was asked for
-    /// at `asked_at`: it is promised the whole ttl. If there is none as new, one is
-    /// demanded.
+    /// The oldest confirmation that is enough for a lock of this ttl, asked for at `asked_at`: the
+    /// lock is promised the whole ttl. If there is none as new, this demands one.
     pub(super) fn demand(&self, ttl: Duration, asked_at: Instant) -> Instant {
         let oldest = asked_at.checked_sub(ttl / 50).unwrap_or(asked_at);
         if self.confirmed().is_some_and(|last| last < oldest) {
@@ -95,13 +93,13 @@ impl Lease {
         oldest
     }
 
-    /// Resolves when there is cause to look after it before its time.
+    /// Resolves when the lease needs attention before its time.
     pub(super) async fn demanded(&self) {
         self.demand.notified().await;
     }
 
-    /// When a confirmation was sent that is no older. `None` if the lease has ended,
-    /// or there is none by the deadline.
+    /// When a confirmation was sent, if that is no longer ago than `oldest`. `None`: the lease has
+    /// ended, or there was none by the deadline.
     pub(super) async fn confirmed_since(
         &self,
         oldest: Instant,
@@ -134,21 +132,21 @@ impl Lease {
         });
     }
 
-    /// The server says that it has ended, or it must be taken to have.
+    /// The server has reported that the lease has ended, or it must be taken to have.
     pub(super) fn end(&self) {
         self.users.lock().retired = true;
         self.confirmed.send_replace(None);
     }
 
-    /// Nobody else is let in, so that it can end soon: a request may yet be done
-    /// that attaches a key which nobody wants any more.
+    /// Lets nobody else in, so that the lease can end soon: a request that may still be run would
+    /// attach a key to it that nobody wants any more.
     pub(super) fn retire(&self) {
         self.users.lock().retired = true;
         self.demand.notify_one();
     }
 
-    /// Nobody can use it any more, or has for as long as it lasts. Nobody is let in
-    /// after that.
+    /// Whether nobody uses the lease, or will: it was retired, or has had no users for as long as
+    /// it lasts. In the latter case, it is retired now.
     pub(super) fn is_unused(&self) -> bool {
         let mut users = self.users.lock();
         let unused = users.number == 0;
@@ -164,7 +162,7 @@ impl LeaseRef {
         Self { lease, has_left }
     }
 
-    /// The lease need not be kept alive for this any more.
+    /// The lease need not be kept alive for this user any more.
     pub(super) fn leave(&self) {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
@@ -188,7 +186,7 @@ impl Drop for LeaseRef {
 mod tests {
     use super::*;
 
-    /// A server, or what stands in for one, may say any ttl.
+    /// A server may report any ttl.
     #[tokio::test]
     async fn a_lease_of_any_length_is_counted() {
         let time = Time::of_the_machine(tokio::runtime::Handle::current());

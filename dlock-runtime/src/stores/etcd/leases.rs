@@ -1,9 +1,8 @@
-//! etcd's leases: shared by all requests of a process that have the same ttl,
-//! kept alive while anybody uses them, and given up when they have not been
-//! confirmed for as long as they last.
+//! The leases of this process. They are shared by all requests with the same ttl, kept alive while
+//! anybody uses them, and given up when they have not been confirmed for as long as they last.
 //!
-//! What the server may think of a lease is judged by the last confirmation
-//! alone: a stream that stalls gives no error.
+//! Only the last confirmation shows what the server knows of a lease: a stream that stalls gives no
+//! error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,21 +21,21 @@ use crate::in_flight::{Counted, InFlight};
 use crate::store::{Applied, Failure, Scope};
 use crate::sync::Mutex;
 
-/// How often a lease is kept alive while it lasts once.
+/// How often a lease is kept alive during its ttl.
 const BEATS: u32 = 3;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What etcd takes (`MaxLeaseTTL` in `lease/lessor.go`).
+/// The longest ttl that etcd takes (`MaxLeaseTTL` in `lease/lessor.go`).
 const LONGEST_TTL: i64 = 9_000_000_000;
 
 /// All leases of a backend.
 pub(super) struct Leases {
     members: Arc<Members>,
-    /// Those that have not ended.
+    /// The leases that have not ended.
     alive: Mutex<HashMap<Scope, Arc<Lease>>>,
-    /// So that those who begin together share one.
+    /// Locked while a lease is granted, so that requests that begin together share one.
     granting: tokio::sync::Mutex<()>,
     stopping: CancellationToken,
     kept: InFlight,
@@ -53,8 +52,8 @@ impl Leases {
         })
     }
 
-    /// The lease of all requests that last as long, in the seconds that etcd counts;
-    /// or a `private` one, which is revoked when its only request has left.
+    /// The lease that all requests with this ttl share (in whole seconds, as etcd counts); or a
+    /// `private` one, which is revoked when its only request has left.
     pub(super) async fn take(
         self: &Arc<Self>,
         ttl: Duration,
@@ -67,14 +66,15 @@ impl Leases {
         }
         let leases = Arc::clone(self);
         let (done, answer) = oneshot::channel();
-        // To its end: who asks with little patience finds it there the next time.
+        // This runs to its end, so that a caller with little time finds the lease at its next
+        // attempt.
         self.members.time.spawn(async move {
             let _ = done.send(leases.begin(seconds, private, deadline).await);
         });
         answer.await.unwrap_or_else(|_| Err(Failure::not_sent()))
     }
 
-    /// A lease that ends by itself, and when it was asked for.
+    /// Grants a lease that is not kept alive. Returns it, and when it was asked for.
     pub(super) async fn grant(
         &self,
         seconds: i64,
@@ -84,7 +84,7 @@ impl Leases {
         let grant = |mut client: Client| async move { client.lease_grant(seconds, None).await };
         match self.members.ask(deadline, grant).await {
             Ok(granted) => Ok((granted, sent_at)),
-            // One whose answer is lost ends with nothing attached.
+            // If the answer is lost, the lease ends by itself, with nothing attached.
             Err(failed) => Err(Failure {
                 applied: Applied::No,
                 ..failed.into()
@@ -92,8 +92,8 @@ impl Leases {
         }
     }
 
-    /// One that ends by itself, with a number of the caller's. Its time begins now, also if
-    /// a grant before this one has left it there.
+    /// Grants a lease that has this id and is not kept alive. Its time begins now, even if an
+    /// earlier attempt has granted it already.
     pub(super) async fn grant_as(
         &self,
         id: i64,
@@ -115,7 +115,7 @@ impl Leases {
             };
             match answer {
                 Ok(()) => return Ok(()),
-                // It has ended in between.
+                // The lease has ended in between.
                 Err(failed) if failed.class == ErrorClass::LeaseNotFound => {}
                 Err(failed) => {
                     return Err(Failure {
@@ -127,7 +127,7 @@ impl Leases {
         }
     }
 
-    /// One that is kept alive.
+    /// Grants a lease, and keeps it alive.
     async fn begin(
         self: &Arc<Self>,
         asked_for: i64,
@@ -153,7 +153,7 @@ impl Leases {
         Ok(first)
     }
 
-    /// One that others have already.
+    /// A lease that others have already.
     fn shared(&self, asked_for: i64, private: bool) -> Option<LeaseRef> {
         let alive = self.alive.lock();
         let is_same = |lease: &&Arc<Lease>| !private && lease.asked_for == asked_for;
@@ -165,14 +165,14 @@ impl Leases {
         !self.alive.lock().contains_key(&scope)
     }
 
-    /// Revokes all of them.
+    /// Revokes all leases.
     pub(super) async fn stop(&self, deadline: Deadline) {
         self.stopping.cancel();
         let time = &self.members.time;
         let _ = time.bound(deadline, self.kept.wait_idle()).await;
     }
 
-    /// The life of a lease.
+    /// Keeps a lease alive, and ends it.
     async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
         let lasts_until = self.beat_while_used(&lease).await;
         let is_revoked = match lasts_until {
@@ -184,21 +184,21 @@ impl Leases {
         let events = &self.members.context.events;
         events.ended(lease.scope());
         if !is_revoked {
-            // Some may have had their places by it.
+            // Waiters may have lost their places with it.
             events.missed();
         }
         if lasts_until.is_some() && !is_revoked {
-            // The server may keep it for longer: it has heard what it could not
-            // answer, or a new leader has let it begin anew. What was waited for and
-            // held under it would be in the way of others.
+            // The server may keep the lease for longer: it may have received a keep-alive that it
+            // could not answer, or a new leader has begun the time of every lease anew. Keys that
+            // are attached to it would be in the way of others.
             let longer = lease.ttl + self.members.context.request_timeout;
             let revoked = self.revoke(&lease, self.members.time.after(longer));
             let _ = self.stopping.run_until_cancelled(revoked).await;
         }
     }
 
-    /// Until it is to be revoked, before this time: nobody uses it, or nobody has
-    /// confirmed it for as long as it lasts. `None`: it has ended at the server.
+    /// Keeps a lease alive until it has to be revoked, and returns by when: nobody uses it, or it
+    /// was not confirmed for as long as it lasts. `None`: it has ended at the server.
     async fn beat_while_used(&self, lease: &Lease) -> Option<Deadline> {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
@@ -243,17 +243,17 @@ impl Leases {
 
     /// Begins the time of a lease anew.
     ///
-    /// It goes where other requests go: a leader that was replaced, and stands
-    /// still, confirms leases which it does not keep any more, but it cannot
-    /// answer those (etcd issue 15247).
+    /// This goes to the member that other requests go to. A leader that was replaced while it stood
+    /// still confirms leases that it does not keep any more (etcd issue 15247), but it cannot
+    /// answer those.
     async fn keep_alive(&self, id: i64, limit: Deadline) -> Result<(), Failed> {
-        // The call is a stream, on which this is the first message.
+        // The call opens a stream, and this is its first message.
         let once = |mut client: Client| async move { client.lease_keep_alive(id).await };
         self.members.ask_one(limit, once).await.map(drop)
     }
 
-    /// Ends a lease and all that is attached to it. Whether it has ended, which it
-    /// may do by itself.
+    /// Ends a lease and all that is attached to it. Returns whether it has ended, perhaps by
+    /// itself.
     async fn revoke(&self, lease: &Lease, deadline: Deadline) -> bool {
         let (id, time) = (lease.id, &self.members.time);
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
@@ -276,7 +276,7 @@ impl Leases {
     }
 }
 
-/// etcd counts in seconds, and lets no lease end before them.
+/// The ttl in whole seconds, as etcd counts. It is rounded up, so that no lease ends too early.
 pub(super) fn seconds(ttl: Duration) -> i64 {
     let whole = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX / 2);
     let rest = i64::from(ttl.subsec_nanos() > 0);

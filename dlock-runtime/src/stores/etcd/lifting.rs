@@ -8,7 +8,7 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 
 impl EtcdStore {
-    /// Writes it, unless one as high is there.
+    /// Writes the floor, unless it is as high already.
     pub(super) async fn raise_floor(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
         let members = &self.members;
         let name = members.settings.names.floor();
@@ -25,7 +25,7 @@ impl EtcdStore {
             let is_same = Compare::mod_revision(&*name, CompareOp::Equal, seen.unwrap_or(0));
             let put = TxnOp::put(&*name, floor.to_string(), None);
             let raise = Txn::new().when([is_same]).and_then([put]);
-            // Else somebody else has raised it meanwhile.
+            // If this fails, another process has written the floor meanwhile.
             if members.txn(raise, deadline).await?.succeeded() {
                 return Ok(());
             }

@@ -1,9 +1,9 @@
-//! What was done, and is remembered: a key beside the queue of its lock.
+//! Marks of what has been done: a key beside the queue of its lock.
 //!
-//! It does not stand in the queue, where `etcdctl lock` would wait behind it. It is written
-//! in the transaction that deletes the holder's key, and whoever asks for a place compares
-//! that it is not there. It ends with a lease of its own. A new leader of etcd begins the
-//! time of every lease anew, so it may be remembered for longer than was asked.
+//! A mark does not stand in the queue, where `etcdctl lock` would wait behind it. It is written in
+//! the transaction that deletes the holder's key, and every transaction that asks for a place
+//! compares that there is none. It ends with a lease of its own. A new leader of etcd begins the
+//! time of every lease anew, so a mark may last for longer than was asked.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Failure, Freed, Next};
 
 impl LockName {
-    /// Holds if what the lock is for has not been done.
+    /// Holds if the body of the lock has not been done.
     pub(super) fn is_not_done(&self) -> Compare {
         Compare::version(self.mark(), CompareOp::Equal, 0)
     }
@@ -30,7 +30,7 @@ impl LockName {
         TxnOp::get(self.mark(), Some(GetOptions::new()))
     }
 
-    /// Who has done it, by the answers of a transaction that has got the mark.
+    /// The owner that has done it, from the answers of a transaction that has read the mark.
     pub(super) fn done_by(
         &self,
         answers: impl IntoIterator<Item = TxnOpResponse>,
@@ -52,7 +52,7 @@ impl LockName {
 }
 
 impl EtcdStore {
-    /// Gives the lock back, and leaves a mark that lasts for so long.
+    /// Gives the lock back, and leaves a mark that lasts for this time.
     pub(super) async fn mark(
         &self,
         request: &Request,
@@ -86,12 +86,12 @@ impl EtcdStore {
         Ok(Freed::NotHeld)
     }
 
-    /// Whether there was one to forget.
+    /// Removes the mark. Returns whether there was one.
     pub(super) async fn forget_mark(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
         let lock = self.members.settings.names.lock(key);
         let place = self.members.settings.place();
         let look = Txn::new().and_then([lock.get_mark()]);
-        // It changes nothing, whatever becomes of it.
+        // A look changes nothing, even if its answer is lost.
         let seen = self.members.txn(look, deadline).await;
         let seen = seen.map_err(|failed| Failed {
             applied: Applied::No,
@@ -110,14 +110,14 @@ impl EtcdStore {
         Ok(deleted)
     }
 
-    /// Ends a lease that keeps nothing. If that fails, it ends by itself.
+    /// Ends a lease that has nothing attached. If this fails, it ends by itself.
     async fn end_mark(&self, lease: i64, deadline: Deadline) {
         let revoke = |mut client: Client| async move { client.lease_revoke(lease).await };
         let _ = self.members.ask(deadline, revoke).await;
     }
 }
 
-/// The lease may have ended while the mark was on its way: it is asked for anew.
+/// If the lease has ended while the mark was on its way, another attempt grants it anew.
 fn with_another_lease(failed: Failed) -> Failure {
     let has_ended = failed.class == ErrorClass::LeaseNotFound;
     let failure = Failure::from(failed);
@@ -130,8 +130,8 @@ fn with_another_lease(failed: Failed) -> Failure {
     }
 }
 
-/// The lease of an owner's mark: each time the same, so that a command which is repeated
-/// leaves one behind at most.
+/// The lease of an owner's mark. It always has the same id, so that a command that is repeated
+/// leaves one lease at most.
 pub(super) fn lease_of(owner: Owner) -> i64 {
     let spread = owner.sequence().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let id = (owner.random() ^ spread) & i64::MAX.unsigned_abs();

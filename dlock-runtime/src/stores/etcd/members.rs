@@ -1,8 +1,7 @@
-//! The members of the cluster, and one request to one of them.
+//! The members of the cluster, and a request to one of them.
 //!
-//! Requests go to one member for as long as it answers, and to the next when it
-//! does not. The client's own balancing over all of them would send each third
-//! request to a member that hangs.
+//! Requests go to one member as long as it answers, and to the next one when it does not. The
+//! client's own balancing over three members would send every third request to one that hangs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ use crate::engine::time::Time;
 use crate::store::{Applied, Cause, Context, Failure};
 use crate::sync::Mutex;
 
-/// Servers take 128 operations in a transaction (`--max-txn-ops`).
+/// How many keys are read in one transaction. Servers take 128 operations (`--max-txn-ops`).
 pub(super) const KEYS_AT_ONCE: usize = 100;
 
-/// The members of one cluster. The connection to one of them lives on the runtime
-/// that made it, which is the manager's.
+/// The members of one cluster. The connection to one of them belongs to the runtime that made it,
+/// which is the manager's.
 pub(super) struct Members {
     pub(super) settings: Settings,
     pub(super) time: Time,
@@ -32,8 +31,8 @@ pub(super) struct Members {
     current: Mutex<Arc<Member>>,
 }
 
-/// A member that is asked. Once it has been left, its connection ends with those
-/// who still use it, as that may be dead without a word.
+/// A member that is asked. Once it has been left, its connection ends with the requests that still
+/// use it: the connection may be dead without any sign of it.
 #[derive(Default)]
 pub(super) struct Member {
     index: usize,
@@ -42,7 +41,7 @@ pub(super) struct Member {
 
 impl Members {
     pub(super) fn new(settings: Settings, context: Context) -> Self {
-        // Not every process at the same one.
+        // Processes begin with different members.
         let index = fastrand::usize(..settings.hosts.len().max(1));
         Self {
             current: Mutex::new(Member::new(index)),
@@ -57,18 +56,18 @@ impl Members {
         self.time.after(self.context.patience())
     }
 
-    /// How long an answer may take that keeps a lease of this ttl. It is asked for when
-    /// a third has passed, and there is time left for a second attempt and a third.
+    /// How long an answer may take that keeps a lease of this ttl alive. A third of the ttl has
+    /// passed when it is asked for, and time must be left for two more attempts.
     pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
         self.context.patience().min(ttl / 4)
     }
 
-    /// The member to ask.
+    /// The member that requests go to.
     pub(super) fn current(&self) -> Arc<Member> {
         Arc::clone(&self.current.lock())
     }
 
-    /// The connection to it. With a user, the first one to ask for it logs in.
+    /// The connection to a member. With a user, the first request that needs it logs in.
     pub(super) async fn client(&self, member: &Arc<Member>) -> Result<Client, Error> {
         let endpoint = self.settings.endpoint(&self.settings.hosts[member.index]);
         let options = || self.settings.connect_options(self.context.patience());
@@ -76,8 +75,8 @@ impl Members {
         member.client.get_or_try_init(connect).await.cloned()
     }
 
-    /// This member did not do what it was asked, or gave no answer: the next one is
-    /// asked from here on; if there is none, over another connection.
+    /// This member did not do what it was asked, or gave no answer. Requests go to the next one
+    /// from here on; if there is no other, over another connection.
     pub(super) fn leave(&self, member: &Arc<Member>) {
         let mut current = self.current.lock();
         // Another request may have left it already.
@@ -86,7 +85,7 @@ impl Members {
         }
     }
 
-    /// Makes a request of one member.
+    /// Makes a request to the current member.
     pub(super) async fn ask<T, F>(
         &self,
         deadline: Deadline,
@@ -103,7 +102,7 @@ impl Members {
         self.ask(deadline, send).await
     }
 
-    /// When each of these keys was created, of those that are there.
+    /// When each of these keys was created. `None`: it is not there.
     pub(super) async fn created_at(
         &self,
         keys: impl Iterator<Item = &str>,
@@ -115,7 +114,7 @@ impl Members {
         Ok(created(&answers.op_responses()))
     }
 
-    /// The same, and the floor of a lock's tokens.
+    /// When each of these keys was created, and the floor of a lock's tokens.
     pub(super) async fn created_above(
         &self,
         keys: impl Iterator<Item = &str>,
@@ -130,7 +129,7 @@ impl Members {
         Ok((created(&answers), floor?))
     }
 
-    /// Makes a request of one member, which has all of this time.
+    /// Makes a request to the current member, which may take all of this time.
     pub(super) async fn ask_one<T, F>(
         &self,
         limit: Deadline,
@@ -141,7 +140,7 @@ impl Members {
     {
         let member = self.current();
         let mut sent_at = None;
-        // Boxed: the client's own futures are large, and stand in many of ours.
+        // Boxed: the client's own futures are large, and many of ours contain this one.
         let attempt = Box::pin(async {
             let client = self.client(&member).await?;
             sent_at = Some(self.time.now());
@@ -149,7 +148,8 @@ impl Members {
             if let Err(error) = &answer
                 && classify(error) == ErrorClass::LogIn
             {
-                // It was refused. If nobody answers this, the next attempt says so.
+                // The request was refused, so it has done nothing. If the login is not answered,
+                // the next attempt shows that.
                 sent_at = None;
                 let again = self.time.bound(self.patience(), client.refresh_token());
                 again.await.unwrap_or(Ok(()))?;

@@ -1,17 +1,17 @@
 //! The `etcd://` store: a cluster with consensus.
 //!
-//! - Each request writes a key under the lock's name that no other request has
-//!   meanwhile, attached to a lease. Whoever's key has the lowest create-revision
-//!   holds the lock; a reader holds it if no writer's is lower. That is the recipe
-//!   of `etcdctl lock`, so the two exclude each other.
-//! - Who does not hold it watches the one key that is directly before its own. A
-//!   release wakes one waiter, however many there are.
-//! - The lease is shared by all requests of the process with the same ttl, and
-//!   kept alive on the manager's thread. When it ends, all its locks end.
-//! - Fencing tokens are create-revisions, above a floor: every write to the cluster raises them,
-//!   and consensus keeps them.
+//! - Each request writes a key under the lock's name, at a place that no other request has
+//!   meanwhile, and attaches it to a lease. The key with the lowest create-revision holds the lock;
+//!   a reader holds it if no writer's key is lower. This is the recipe of `etcdctl lock`, so the
+//!   two exclude each other.
+//! - Each waiter watches the one key right before its own, so that a release wakes one waiter,
+//!   however many there are. (Waiters for permits differ: see `watches`.)
+//! - All requests of the process with the same ttl share a lease, which is kept alive on the
+//!   manager's thread. When it ends, all its locks end.
+//! - Fencing tokens are create-revisions plus a floor: every write to the cluster raises the
+//!   revision, and consensus keeps it.
 //!
-//! What each part does is said at the top of its file; `names.rs` lists the keys.
+//! The top of each file says what the file does; `names.rs` lists the keys.
 
 mod batches;
 mod broken;
@@ -39,8 +39,8 @@ use self::store::EtcdStore;
 use crate::backend::BackendError;
 use crate::engine::Engine;
 
-/// Locks in an etcd cluster, 3.4 or later. An election of it takes one to two seconds,
-/// unless it is set up otherwise: a `request_timeout` is best longer than that.
+/// Locks in an etcd cluster, 3.4 or later. By default, the election of a new leader takes one to
+/// two seconds: the `request_timeout` should be longer than that.
 ///
 /// A copy is another backend with the same settings, not yet connected.
 ///
@@ -59,24 +59,22 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The cluster with members at
-    /// `etcd://[user:password@]host[:port],host,…[/prefix]`, or at `etcds://…`
-    /// over encrypted connections (cargo feature `tls`). One member is enough to
-    /// name; the others are asked when it does not answer.
+    /// The cluster with members at `etcd://[user:password@]host[:port],host,…[/prefix]`, or at
+    /// `etcds://…` over encrypted connections (cargo feature `tls`). It is enough to name one
+    /// member. Of several, the next is asked when one does not answer.
     ///
-    /// A lock is at `<prefix>/<key>/`, the prefix being `dlock` if the URL names
-    /// none. A user and password are percent-encoded.
+    /// A lock is at `<prefix>/<key>/`; the prefix is `dlock` if the URL names none. A user and
+    /// password are percent-encoded.
     ///
-    /// `?recipe=lock-service` has the server's own Lock call do the waiting;
-    /// there are no readers then. `etcds://…?ca=<path>` trusts the authority whose
-    /// certificate is in that file, in place of the system's, and
-    /// `cert=<path>&key=<path>` is what this client shows of itself. Nothing is
-    /// connected before the first use.
+    /// With `?recipe=lock-service`, the server's own Lock call does the waiting; there are no
+    /// readers then. `etcds://…?ca=<path>` trusts the authority whose certificate is in that file,
+    /// in place of the system's. `cert=<path>&key=<path>` is the certificate of this client.
+    /// Nothing is connected before the first use.
     ///
     /// # Errors
     ///
-    /// The URL is not understood, or a file in it cannot be read. The message
-    /// never holds a password.
+    /// The URL is not understood, or a file in it cannot be read. The message never holds a
+    /// password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let settings = Settings::from_url(url, None)?;
         Ok(Self {
@@ -84,19 +82,19 @@ impl Etcd {
         })
     }
 
-    /// The cluster at such a URL, logged in to and encrypted as these options of
-    /// `etcd-client` 0.20 say (`with_user`, `with_tls`): with certificates that the service
-    /// has in memory, say. The URL then has neither a user nor files, and is `etcds://`
-    /// where the options have TLS.
+    /// The cluster at such a URL. How to log in and to encrypt comes from these options of
+    /// `etcd-client` 0.20 (`with_user`, `with_tls`): for example, with certificates that the
+    /// service has in memory. The URL then has neither a user nor files, and begins with `etcds://`
+    /// if the options have TLS.
     ///
-    /// The URL names all members: the others are not told the login, so
-    /// `dlock doctor` would take them for silent.
+    /// The URL should name all members: others are asked without the login, so `dlock doctor` would
+    /// take them for silent.
     ///
-    /// The rest of the options is dlock's own: keepalives, limits of time, `require_leader`.
+    /// dlock sets the other options itself: keepalives, limits of time, `require_leader`.
     ///
-    /// A `Client` that a service has cannot be used. It lives on the runtime that made it:
-    /// a body that blocks that runtime would keep leases from being renewed. And it
-    /// goes round all of its members, also those that do not answer.
+    /// A `Client` that a service already has cannot be used. It belongs to the runtime that made
+    /// it: a body that blocks that runtime would keep leases from being renewed. And it balances
+    /// over all of its members, also those that do not answer.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

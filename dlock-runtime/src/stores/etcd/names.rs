@@ -1,44 +1,44 @@
-//! Where locks are in etcd: a part of what dlock documents, as operators, roles
-//! and `etcdctl lock` need it.
+//! The keys of locks in etcd. They are part of what dlock documents, since operators, roles and
+//! `etcdctl lock` need them.
 //!
 //! ```text
 //! dlock/<key>/<place>             a writer's place in the queue for <key>
-//! dlock/<key>/read-<place>        a reader's
-//! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
+//! dlock/<key>/read-<place>        a reader's place
+//! dlock/<key>/permit-<n>-<place>  the place of a request for one of n permits
 //! dlock//<key>                    a mark: its body was to run once, and has been done
 //! dlock//<key>/out-<owner>        this owner was taken out of the queue, and may not know it yet
-//! dlock///token-floor             what every token has added to it
+//! dlock///token-floor             the number that is added to every token
 //! ```
 //!
-//! The value is the request whose place it is at the moment: a place is used again
-//! (`places.rs`). Behind a holder that had to wait, `;<unix ms>` says since when it holds the
-//! lock, by its own clock, once its lease was renewed. That of a mark is the request that has done it (`marks.rs`).
-//! No lock has an empty key: so no place stands where the marks are.
+//! The value of a place is the request that has it at the moment: places are used again
+//! (`places.rs`). If a holder had to wait, `;<unix ms>` behind that says since when it holds the
+//! lock, by its own clock, once its lease was renewed. The value of a mark is the request that has
+//! done it (`marks.rs`). No lock has an empty key, so no place stands where the marks are.
 //!
-//! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
-//! its lease for the place: whoever has the lowest create-revision under
-//! `dlock/<key>/` holds the lock, whatever made it.
+//! `etcdctl lock dlock/<key>` names what it writes in the same way, with the id of its lease as the
+//! place. Whatever made it, the key with the lowest create-revision under `dlock/<key>/` holds the
+//! lock.
 
 use crate::backend::Mode;
 
 const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
 const PERMIT: &str = "permit-";
-/// Behind the prefix, in the place of a mark whose lock has no key.
+/// Follows the prefix, where the mark of a lock without a key would be.
 const FLOOR: &str = "//token-floor";
 
-/// The keys of all locks.
+/// The names of the keys of all locks.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// Ends in a slash.
     pub(super) prefix: String,
 }
 
-/// The keys of one lock, all of which begin with this.
+/// The names of the keys of one lock.
 #[derive(Clone, Debug)]
 pub(super) struct LockName {
     pub(super) queue: String,
-    /// So many bytes of it are before the key.
+    /// The length of the prefix in `queue`, in bytes.
     prefix: usize,
 }
 
@@ -67,17 +67,17 @@ impl Names {
         }
     }
 
-    /// What the keys of all locks begin with whose own key begins with `prefix`.
+    /// The beginning of the places of all locks whose own keys begin with `prefix`.
     pub(super) fn beginning_with(&self, prefix: &str) -> String {
         format!("{}{}", self.prefix, escaped(prefix))
     }
 
-    /// What their marks begin with.
+    /// The beginning of the marks of all locks whose own keys begin with `prefix`.
     pub(super) fn marks_beginning_with(&self, prefix: &str) -> String {
         format!("{}/{}", self.prefix, escaped(prefix))
     }
 
-    /// The lock's key and the place in its queue, of a key that is one.
+    /// The lock's key and the place, if this key is a place in a queue.
     pub(super) fn read<'k>(&self, key: &'k str) -> Option<(String, &'k str)> {
         let (lock, place) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         if lock.is_empty() {
@@ -86,7 +86,7 @@ impl Names {
         Some((unescaped(lock)?, place))
     }
 
-    /// The lock's key, of a key that is its mark.
+    /// The lock's key, if this key is a mark.
     pub(super) fn read_mark(&self, key: &str) -> Option<String> {
         let lock = key.strip_prefix(&self.prefix)?.strip_prefix('/')?;
         if lock.contains('/') {
@@ -98,23 +98,23 @@ impl Names {
 }
 
 impl LockName {
-    /// The lock as the Lock call and `etcdctl lock` name it.
+    /// The name of the lock for the Lock call and `etcdctl lock`.
     pub(super) fn for_lock_service(&self) -> &str {
         self.queue.trim_end_matches('/')
     }
 
-    /// Where it is remembered that what the lock is for has been done.
+    /// The key that says that the lock's body has been done.
     pub(super) fn mark(&self) -> String {
         let (prefix, key) = self.for_lock_service().split_at(self.prefix);
         format!("{prefix}/{key}")
     }
 
-    /// Where the floor of all tokens is.
+    /// The key of the floor of all tokens.
     pub(super) fn floor(&self) -> String {
         format!("{}{FLOOR}", &self.queue[..self.prefix])
     }
 
-    /// Where it stands that this owner was taken out of the queue.
+    /// The key that says that this owner was taken out of the queue.
     pub(super) fn out(&self, owner: &str) -> String {
         format!("{}/out-{owner}", self.mark())
     }
@@ -124,7 +124,7 @@ impl LockName {
         format!("{}{lease:x}", self.queue)
     }
 
-    /// What stands before each place of those who want this.
+    /// The beginning of the places of requests with this mode.
     pub(super) fn places(&self, mode: Mode) -> String {
         match mode {
             Mode::Write => self.queue.clone(),
@@ -133,18 +133,18 @@ impl LockName {
         }
     }
 
-    /// What a place with this key is for.
+    /// The mode of the request whose place has this key.
     pub(super) fn mode_of(&self, key: &str) -> Mode {
         mode_of(key.strip_prefix(&self.queue).unwrap_or(key))
     }
 
-    /// The places of all.
+    /// All places in the queue.
     pub(super) fn queue(&self) -> Range {
         range_of(&self.queue)
     }
 
-    /// The places of those that a request may have to wait for if they came before
-    /// it: all but those of readers, for a reader.
+    /// The places for which a request may have to wait if they were there before it: all of them;
+    /// for a reader, all except those of readers.
     pub(super) fn ahead_of(&self, mode: Mode) -> Vec<Range> {
         let all = self.queue();
         match mode {
@@ -157,7 +157,8 @@ impl LockName {
     }
 }
 
-/// Whatever dlock has not named so is a writer's, as `etcdctl lock` means it.
+/// The mode of a place. Whatever dlock has not named is a writer's place, as `etcdctl lock` means
+/// it.
 pub(super) fn mode_of(place: &str) -> Mode {
     if place.starts_with(READER) {
         return Mode::Read;
@@ -176,8 +177,7 @@ fn range_of(prefix: &str) -> Range {
     (prefix.as_bytes().to_vec(), end)
 }
 
-/// A slash ends the lock's key: else the places of `a/b` would stand in the
-/// queue of `a`.
+/// A slash ends the lock's key: otherwise the places of `a/b` would stand in the queue of `a`.
 fn escaped(key: &str) -> String {
     key.replace('%', "%25").replace('/', "%2F")
 }

@@ -1,18 +1,18 @@
 //! The names of places in queues: few, and used again.
 //!
-//! A deleted key stays in the server's index until the store is compacted, and
-//! every look at a queue walks over all that were ever in it (`unsafeVisit` in
-//! `server/storage/mvcc/index.go`). So a request takes the lowest name that no
-//! other request of this process has in that queue, and writes into it who it is.
-//! A lone task always has the same one.
+//! A deleted key stays in the server's index until the store is compacted, and every look at a
+//! queue walks over all keys that were ever in it (`unsafeVisit` in
+//! `server/storage/mvcc/index.go`). So a request takes the lowest name that no other request of
+//! this process has in that queue, and writes into the key who it is. A lone task always has the
+//! same name.
 //!
-//! A name is free again when its [`Name`] is dropped, which is kept until
-//! the key is known to be deleted; and if a request may yet be done that writes
-//! it, until the lease has ended that it would be attached to.
+//! A name is free again when its [`Name`] is dropped. It is kept until the key is known to be
+//! deleted. If a request that writes the key may still be run, the name is kept until the lease has
+//! ended to which the key would be attached.
 //!
-//! That is thrift, and locks are right without it: no request takes a key for its
-//! own that says otherwise, and none deletes such a key. Whoever finds one where its
-//! own was to be takes another name, and so do all after it.
+//! This only saves work; no lock relies on it. No request takes a key for its own, or deletes it,
+//! if the key says otherwise. A request that finds such a key at its name takes another name, and
+//! so do all requests after it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::sync::Mutex;
 pub(super) struct Places(Arc<Mutex<Taken>>);
 
 struct Taken {
-    /// In all names, so that no other process has them.
+    /// A part of all names, so that no other process has them.
     maker: Owner,
-    /// The queues in which names are taken, with the number of each.
+    /// The queues in which names are taken, with the number of each name.
     numbers: BTreeSet<(Arc<str>, u32)>,
 }
 
@@ -43,8 +43,8 @@ impl Places {
         Self(Arc::new(Mutex::new(Taken::new())))
     }
 
-    /// A name in the queue whose keys begin with this, for the request that
-    /// writes `value`, which nobody else does.
+    /// A name in the queue whose keys begin with `queue`, for a request that writes `value`. No
+    /// other request writes the same.
     pub(super) fn take(&self, queue: &str, value: String) -> Arc<Name> {
         let mut taken = self.0.lock();
         let mut place = (Arc::from(queue), 0);
@@ -61,12 +61,12 @@ impl Places {
         })
     }
 
-    /// Somebody else has the name: a process that was cloned has the names of the one
-    /// that it is a copy of; and a lease that nobody could confirm may have left keys.
-    /// From here on all names are new ones.
+    /// The name is also another's: a copy of this process (a machine that was restored from a
+    /// snapshot) has the same names, and a lease that nobody could confirm may have left keys. From
+    /// here on, all names are new ones.
     pub(super) fn are_anothers(&self, name: &Name) {
         let mut taken = self.0.lock();
-        // Many may find out at the same time.
+        // Several requests may find this out at the same time.
         if matches!(name.taken, Some((_, maker, _)) if maker == taken.maker) {
             *taken = Taken::new();
         }
@@ -83,7 +83,7 @@ impl Taken {
 }
 
 impl Name {
-    /// One that comes from elsewhere, and is nobody else's ever.
+    /// A name that comes from elsewhere, and that nobody else ever has.
     pub(super) fn given(key: String, value: String) -> Arc<Self> {
         Arc::new(Self {
             key,
@@ -92,7 +92,7 @@ impl Name {
         })
     }
 
-    /// Whether the key is that of a place in a queue, as it is shown.
+    /// Whether this is the key of a place in a queue, as the place is shown.
     pub(super) fn is_of(&self, place: &str) -> bool {
         let queue = self.key.strip_suffix(place);
         queue.is_some_and(|queue| queue.ends_with('/'))

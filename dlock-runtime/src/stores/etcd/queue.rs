@@ -1,7 +1,7 @@
 //! A request's key in the queue for a lock, and the transactions about it.
 //!
-//! Nothing is believed because a watch said so: what counts is a transaction that
-//! finds the own key in its place and nobody ahead.
+//! Nothing is believed because a watch has reported it. What counts is a transaction that finds the
+//! request's own key in its place, and nobody ahead.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
 use crate::stores::since::held;
 
-/// What is asked: for the lock, and if the request `waits` for a place in its queue.
+/// Asks for the lock, and if the request `waits`, for a place in its queue.
 pub(super) struct Question<'r> {
     pub(super) request: &'r Request,
     pub(super) lock: LockName,
@@ -34,33 +34,33 @@ pub(super) struct Question<'r> {
     pub(super) watches: &'r Watches,
 }
 
-/// The answer to it, on its way.
+/// A write on its way, and its answer.
 pub(super) type Asking = BoxFuture<'static, Result<Written, Failed>>;
 
-/// A request's key, and the right to its name and lease.
+/// A request's key, with the right to its name and lease.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(super) name: Arc<Name>,
-    /// Of the lease that it was first attached to.
+    /// The lease that it was first attached to.
     pub(super) lease_ref: Arc<LeaseRef>,
-    /// 0 for as long as it is not known to be there.
+    /// 0 while it is not known to be there.
     pub(super) create_revision: i64,
-    /// Of the lock's lease.
+    /// The ttl of the lock.
     pub(super) ttl: Duration,
-    /// A lease of its own, which ends by itself, and when that was asked for.
+    /// A lease of its own, which is not kept alive, and when that was asked for.
     pub(super) fixed: Option<(i64, Instant)>,
-    /// It has been attached to that.
+    /// The key has been attached to that lease.
     pub(super) moved: bool,
-    /// When the lock was had that was waited for, in milliseconds since 1970, by this host's
+    /// When the request got the lock, if it had to wait: in milliseconds since 1970, by this host's
     /// clock.
     pub(super) since: Option<u64>,
-    /// The key says so, or was to: it is tried once.
+    /// The key says this, or was to say it: there is only one attempt.
     pub(super) says_since: bool,
-    /// Of the tokens, by the last answer about it.
+    /// The floor of the tokens, from the last answer about the key.
     pub(super) floor: u64,
 }
 
-/// Where a request stands in the queue.
+/// The position of a request in the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stands {
     /// It holds the lock.
@@ -70,23 +70,23 @@ pub(super) enum Stands {
         /// The revision at which that was seen.
         seen_at: i64,
     },
-    /// Somebody holds the lock, and the key was not written.
+    /// Another owner holds the lock, and the key was not written.
     NotWritten,
     /// Its key is not there any more.
     Nowhere,
-    /// Its name is somebody else's.
+    /// There is another's key at its name.
     Anothers,
-    /// Nobody gets the lock: what it is for has been done.
+    /// Nobody gets the lock: its body has been done.
     Done,
 }
 
-/// What has become of a key, by the answer to what writes it.
+/// What has become of a key, by the answer to its write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     There,
-    /// It was written by a question before this one, whose answer was lost.
+    /// An earlier write, whose answer was lost, has made it.
     WasThere,
-    /// Somebody else has the name.
+    /// There is another's key at its name.
     Anothers,
     NotWritten,
     Nowhere,
@@ -94,9 +94,9 @@ pub(super) enum Fate {
 
 /// What a question asks besides.
 struct Look {
-    /// For the queue, and not only for the last who may be in the way.
+    /// It asks for the queue, and not only for the last place that may be in the way.
     whole: bool,
-    /// Of who does not wait: that nobody came later.
+    /// For a request that does not wait: no place may be newer than this revision.
     nobody_since: i64,
 }
 
@@ -105,14 +105,14 @@ impl Key {
         &self.lease_ref.lease
     }
 
-    /// Writes it. With another lease than before, it keeps its create-revision.
+    /// Writes the key. With another lease than before, it keeps its create-revision.
     pub(super) fn put(&self, lease: i64) -> TxnOp {
         let options = PutOptions::new().with_lease(lease);
         TxnOp::put(&*self.name.key, self.value(), Some(options))
     }
 
-    /// Has it say since when the lock is held. Run late, it changes nothing but that: it
-    /// brings no key back, and leaves the key with the lease that it has by then.
+    /// Writes since when the lock is held. If it is run late, it changes nothing else: it brings no
+    /// key back, and leaves the key with the lease that it has by then.
     pub(super) fn say_since(&self) -> Txn {
         let options = PutOptions::new().with_ignore_lease();
         let put = TxnOp::put(&*self.name.key, self.value(), Some(options));
@@ -123,8 +123,9 @@ impl Key {
         held(&self.name.value, self.since)
     }
 
-    /// Deletes it whenever it was written: what comes late must not find somebody else there.
-    /// Once it may say more than whose it is, it is known by its create-revision.
+    /// Deletes the key whenever it was written. A deletion that is run late must not find another's
+    /// key there, so it compares the value. A key that may say since when the lock is held has
+    /// another value, and is known by its create-revision.
     pub(super) fn delete_whenever_written(&self) -> Txn {
         let delete = self.delete(self.is_own());
         match self.since {
@@ -133,13 +134,13 @@ impl Key {
         }
     }
 
-    /// Holds if nobody has deleted the key, and nobody has made it anew: or if there
-    /// is none, while it is not known to be there.
+    /// Holds if the key has been neither deleted nor made anew; or, while it is not known to be
+    /// there, if there is none.
     pub(super) fn is_there(&self) -> Compare {
         Compare::create_revision(&*self.name.key, CompareOp::Equal, self.create_revision)
     }
 
-    /// Holds if it was written by this request, whenever that was.
+    /// Holds if this request has written the key, whenever that was.
     pub(super) fn is_own(&self) -> Compare {
         Compare::value(&*self.name.key, CompareOp::Equal, &*self.name.value)
     }
@@ -149,8 +150,8 @@ impl Key {
         Txn::new().when([when]).and_then([delete])
     }
 
-    /// Writes the key if it is not known to be there, and looks who is ahead. What
-    /// writes it stays in `put` when this is dropped.
+    /// Writes the key if it is not known to be there, and finds out who is ahead. If this is
+    /// dropped, the write stays in `put`.
     pub(super) async fn enter(
         &mut self,
         batches: &Arc<Batches>,
@@ -159,7 +160,8 @@ impl Key {
     ) -> Result<Stands, Failure> {
         let mode = asked.request.mode;
         let mut look = Look {
-            // A writer needs nobody ahead, and readers mostly find no permits there.
+            // A writer needs nobody ahead, and readers seldom have permits ahead: for both, the
+            // last place is enough.
             whole: !matches!(mode.most_beside(), 0 | usize::MAX),
             nobody_since: 0,
         };
@@ -224,7 +226,7 @@ impl Key {
                 queue.retain(is_before);
                 let last = queue.pop();
                 match last {
-                    // Who shares may hold the lock too.
+                    // The last place ahead shares the lock, so this reader may hold it too.
                     Some(last) if mode == Mode::Read && last.mode.is_shared() => look.whole = true,
                     _ if fate == Some(Fate::NotWritten) => return Ok(Stands::NotWritten),
                     Some(last) => {
@@ -240,7 +242,7 @@ impl Key {
                 if Mode::holding(modes.chain([mode])) <= queue.len() {
                     return Ok(Stands::NotWritten);
                 }
-                // It fits beside all of them, and some of them at least.
+                // The request fits beside all of these places, so it also fits if some of them go.
                 look.nobody_since = seen_at;
                 continue;
             }
@@ -259,9 +261,9 @@ impl Key {
         }
     }
 
-    /// A transaction that says who is ahead, and writes the key if it is not known to
-    /// be there. For a request that does not wait, it writes it if nobody is ahead that
-    /// has not been seen to leave room.
+    /// The transaction that finds out who is ahead, and writes the key if it is not known to be
+    /// there. If the request does not wait, the key is written only if nobody is ahead, except for
+    /// places that were seen to leave room.
     fn ask(&self, asked: &Question<'_>, look: &Look) -> Txn {
         let mut when = vec![self.is_there(), asked.lock.is_not_done()];
         let mut then = vec![asked.lock.get_floor()];
@@ -272,7 +274,8 @@ impl Key {
         }
         let answer = if is_new && !asked.waits {
             for (first, end) in asked.lock.ahead_of(asked.request.mode) {
-                // It holds for each key in the range, and so for none.
+                // The comparison holds if it does so for each key in the range, and so if there is
+                // none.
                 let absent =
                     Compare::create_revision(first, CompareOp::Less, look.nobody_since + 1);
                 when.push(absent.with_range(end));
@@ -283,10 +286,10 @@ impl Key {
         };
         let options = GetOptions::new().with_keys_only();
         if is_new && !asked.waits && asked.request.mode.most_beside() == 0 {
-            // Whoever is there, it is one too many.
+            // A writer that does not wait need not know who is there.
         } else if look.whole {
             let (first, end) = asked.lock.queue();
-            // As many as there may be beside it, itself, and the next; for a reader, all.
+            // As many as may hold the lock beside it, itself, and one more; for a reader, all.
             let enough = asked.request.mode.most_beside().saturating_add(2);
             let options = options
                 .with_range(end)
@@ -295,8 +298,8 @@ impl Key {
             answer.push(TxnOp::get(first, Some(options)));
         } else {
             for (first, end) in asked.lock.ahead_of(asked.request.mode) {
-                // The last of them; or the one before it, if that is the own key, which
-                // this writes.
+                // The last place; or the one before it, if the last is the request's own, which
+                // this transaction writes.
                 let options = options
                     .clone()
                     .with_range(end)
@@ -309,7 +312,7 @@ impl Key {
         Txn::new().when(when).and_then(then).or_else(or_else)
     }
 
-    /// What has become of it, by the answer to that. `None`: it does not say.
+    /// What has become of the key, by this answer. `None`: the answer does not say.
     pub(super) fn fate(&mut self, written: &Written) -> Option<Fate> {
         let (seen_at, answer) = (written.revision, &written.answer);
         if seen_at == 0 {
@@ -351,7 +354,7 @@ impl Written {
         floor::found(&self.answer.op_responses(), &asked.lock.floor(), place)
     }
 
-    /// The places that it has found, in their order.
+    /// The places that the answer shows, in order.
     fn queue(&self, asked: &Question<'_>) -> Vec<Place> {
         let found = self.answer.op_responses().into_iter();
         let found = found.flat_map(|answer| match answer {
@@ -373,14 +376,14 @@ impl Written {
     }
 }
 
-/// Whether a deletion has deleted something, by its second comparison too.
+/// Whether a deletion has deleted something, perhaps by its second comparison.
 pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
     let mut second = answer.op_responses().into_iter();
     answer.succeeded()
         || second.any(|answer| matches!(answer, TxnOpResponse::Txn(second) if second.succeeded()))
 }
 
-/// Of a question about a key that is there.
+/// The failure of a question about a key that is there.
 pub(super) fn is_there(failure: Failure) -> Failure {
     let applied = Applied::Answered;
     Failure { applied, ..failure }

@@ -1,9 +1,9 @@
-//! Renewing locks: that the lease lives is not enough, as an operator may have
-//! deleted the key. It is read too, by a transaction that a member cut off from
-//! the others cannot answer.
+//! Renews locks. It is not enough that the lease lives, since an operator may have deleted the key.
+//! So the key is read too, by a transaction that a member which is cut off from the others cannot
+//! answer.
 //!
-//! With the first renewal, a key is told since when its lock is held, if that was waited for:
-//! so it costs a section nothing that is shorter.
+//! With its first renewal, a lock that was waited for writes into its key since when it is held. So
+//! a shorter section pays nothing for that.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl EtcdStore {
             if due.request.ttl == key.ttl {
                 shared.push((key, answer));
             } else {
-                // To end at another time than the lease that it shares.
+                // The lock is to end at another time than the lease that it shares.
                 *answer = self.set_end(&due.request, key, deadline).await;
             }
         }
@@ -50,13 +50,13 @@ impl EtcdStore {
     ) -> Result<(), Failure> {
         let members = &self.members;
         let asked = members.time.now();
-        // Soon enough that another member can be asked while the leases last.
+        // Short enough that another member can be asked before the leases end.
         let shortest = chunk.iter().map(|(key, _)| key.ttl).min();
         let patience = members.patience_within(shortest.unwrap_or_default());
         let limit = deadline.min(members.time.after(patience));
         let keys = chunk.iter().map(|(key, _)| &*key.name.key);
         let confirm = chunk.iter().map(async |(key, _)| match key.fixed {
-            // Its end is set, and not to be put off.
+            // Its end was set, and must not be put off.
             Some((_, set_at)) if key.moved => Some(set_at),
             _ => {
                 let oldest = key.lease().demand(key.ttl, asked);
@@ -66,7 +66,7 @@ impl EtcdStore {
         let (found, confirmed) = tokio::join!(members.created_at(keys, limit), join_all(confirm));
         for (key, _) in &mut *chunk {
             if !std::mem::replace(&mut key.says_since, true) && key.since.is_some() {
-                // Nothing hangs on the answer, and nobody waits for it.
+                // Nothing depends on the answer, so nobody waits for it.
                 let (members, say) = (Arc::clone(members), key.say_since());
                 self.members.context.spawn(async move {
                     let _ = members.txn(say, members.patience()).await;
@@ -87,11 +87,11 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// Has the key end in the store by itself when the ttl has passed, with a lease
-    /// of its own: the shared one goes on for the others. A key that is attached to
-    /// another lease keeps its create-revision, and so its place.
+    /// Makes the key end by itself when the ttl has passed, with a lease of its own: the shared
+    /// lease goes on for others. A key that is attached to another lease keeps its create-revision,
+    /// and so its place.
     async fn set_end(&self, request: &Request, key: &mut Key, deadline: Deadline) -> Answer {
-        // Repeated, it is the same lease: the first put may be done after the second.
+        // A repeated attempt uses the same lease, since the first put may be run after the second.
         let (lease, sent_at) = match key.fixed {
             Some(fixed) => fixed,
             None => {

@@ -1,9 +1,8 @@
 //! `recipe=lock-service`: the server's own Lock call does the waiting.
 //!
-//! Each attempt has a lease of its own, which is kept alive while the call waits
-//! (the call does not do that) and is revoked when the attempt is given up: the
-//! server deletes the key of a call that was cut off by its name alone (etcd issue
-//! 22082), and an attempt after it must not have the same.
+//! Each attempt has a lease of its own. It is kept alive while the call waits (the call does not do
+//! that), and revoked when the attempt is given up. When a call was cut off, the server deletes its
+//! key by the name alone (etcd issue 22082), so the next attempt must not have the same name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +17,21 @@ use super::queue::{Key, Question, Stands};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
-/// When it is first looked whether somebody else has the lock, for a caller who
-/// gives up soon.
+/// The pause before the first look whether another owner has the lock. It is short, for a caller
+/// that gives up soon.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// Between looks until the call has its place.
+/// The longest pause between looks until the call has its place.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The Lock call of one attempt, which waits for its turn. Cut off when dropped.
+/// The Lock call of one attempt, which waits for its turn. It is cut off when this is dropped.
 pub(super) struct LockCall {
-    /// `None`: it has come.
+    /// `None`: the answer has come.
     answer: Option<oneshot::Receiver<Result<(), Failed>>>,
 }
 
 impl LockCall {
-    /// Wakes the request when it is answered.
+    /// Begins the call. Its answer wakes the request.
     pub(super) fn new(members: &Arc<Members>, asked: &Question<'_>, key: &Key) -> Self {
         let (members, lease) = (Arc::clone(members), Arc::clone(key.lease()));
         let lock = asked.lock.for_lock_service().to_owned();
@@ -45,12 +44,12 @@ impl LockCall {
             let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
             let answered = tokio::select! {
                 biased;
-                // It has no limit but its lease, as it waits.
+                // Since the call waits, only its lease limits it.
                 answered = members.ask_one(Deadline::never(), call) => answered,
                 () = done.closed() => return,
             };
             let answered = match answered {
-                // The next attempt has another.
+                // The next attempt has another lease.
                 Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
                     lease.end();
                     Ok(())
@@ -64,20 +63,20 @@ impl LockCall {
         Self { answer }
     }
 
-    /// Waits for its answer.
+    /// Waits for the answer of the call.
     async fn answer(&mut self) -> Result<(), Failed> {
         if let Some(answer) = &mut self.answer {
             let answer = answer.await;
             self.answer = None;
-            // Nobody waits any more when the engine has stopped.
+            // The engine has stopped, so nobody waits any more.
             return answer.unwrap_or(Ok(()));
         }
         Ok(())
     }
 
-    /// Waits until the call has answered, or stands behind somebody. What counts is
-    /// its key: the call may be answered although that has ended (etcd issue 9921), or
-    /// wait for ever (19597).
+    /// Waits until the call has answered, or has a place behind another. What counts is its key:
+    /// the call may be answered although the key has gone (etcd issue 9921), or wait for ever (etcd
+    /// issue 19597).
     pub(super) async fn stands(
         &mut self,
         batches: &Arc<Batches>,
@@ -99,7 +98,7 @@ impl LockCall {
             let created = found.next().flatten().unwrap_or(0);
             key.floor = floor;
             if found.next().flatten().is_some() {
-                // The call knows nothing of marks. What it has written ends with its lease.
+                // The call knows nothing of marks. The key that it has written ends with its lease.
                 return Ok(Stands::Done);
             }
             let before = std::mem::replace(&mut key.create_revision, created);

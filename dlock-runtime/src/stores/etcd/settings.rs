@@ -1,4 +1,4 @@
-//! What a store URL says.
+//! The settings in a store URL.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,8 @@ use crate::stores::url::Form;
 #[cfg(feature = "tls")]
 use crate::stores::url::StoreUrl;
 
-/// How often the client asks over a connection on which nothing else is heard
-/// whether the member is there. Servers close connections that ask more often
-/// than every five seconds (`--grpc-keepalive-min-time`).
+/// How often the client pings a member over a connection on which it hears nothing else. Servers
+/// close connections that ping more often than every five seconds (`--grpc-keepalive-min-time`).
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the members are, how to log in, and how locks are taken.
@@ -28,18 +27,18 @@ pub(crate) struct Settings {
     pub(super) recipe: Recipe,
     pub(super) encrypted: bool,
     user: Option<(String, String)>,
-    /// The server may know who asks, and give it rights of its own.
+    /// The server may know the client, and give it rights of its own.
     pub(super) is_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
-    /// How to log in and whom to trust, as a service has set it up itself.
+    /// Login and encryption, as a service has set them up itself.
     options: Option<ConnectOptions>,
 }
 
 /// Who does the waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipe {
-    /// dlock: a watch on the predecessor alone.
+    /// dlock, which watches the place before its own.
     Queue,
     /// The server, by its own Lock call.
     LockService,
@@ -56,8 +55,7 @@ static FORM: Form = Form {
 };
 
 impl Settings {
-    /// Whoever comes with options of its own says in them, and not in the URL, how to log
-    /// in and whom to trust.
+    /// Options say how to log in and whom to trust; then the URL must not.
     pub(super) fn from_url(
         url: &str,
         options: Option<ConnectOptions>,
@@ -94,7 +92,7 @@ impl Settings {
         })
     }
 
-    /// The address of a member as the client takes it.
+    /// The URL of a member, as the client takes it.
     pub(super) fn endpoint(&self, host: &str) -> String {
         let scheme = if self.encrypted { "https" } else { "http" };
         format!("{scheme}://{host}")
@@ -102,7 +100,7 @@ impl Settings {
 
     pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
         if let Some(options) = &self.options {
-            // Waiting in the server's queue is one call.
+            // A call that waits in the server's queue may take any time.
             return Self::with_limits(options.clone().with_timeout(Duration::MAX), patience);
         }
         let options = self.anonymous_options(patience);
@@ -112,7 +110,7 @@ impl Settings {
         }
     }
 
-    /// For a host that the URL does not name: it is not told the password.
+    /// For a host that the URL does not name: it must not be told the password.
     pub(super) fn anonymous_options(&self, patience: Duration) -> ConnectOptions {
         let options = Self::with_limits(ConnectOptions::new(), patience);
         #[cfg(feature = "tls")]
@@ -125,8 +123,7 @@ impl Settings {
 
     fn with_limits(options: ConnectOptions, patience: Duration) -> ConnectOptions {
         options
-            // A member that is cut off from the others says so at once, on
-            // streams too, rather than let us wait for it.
+            // A member that is cut off from the others then says so at once, on streams too.
             .with_require_leader(true)
             .with_connect_timeout(patience)
             .with_keep_alive(PING_INTERVAL, patience)
@@ -134,12 +131,12 @@ impl Settings {
             .with_tcp_keepalive(Duration::from_secs(60))
     }
 
-    /// The members as messages name them.
+    /// The members, as messages name them.
     pub(super) fn place(&self) -> String {
         format!("etcd at {}", self.hosts.join(","))
     }
 
-    /// Options do not show it.
+    /// Whether there may be a user: options do not show theirs.
     pub(super) fn may_have_user(&self) -> bool {
         self.user.is_some() || self.options.is_some()
     }

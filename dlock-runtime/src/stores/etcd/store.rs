@@ -1,10 +1,10 @@
-//! etcd as the engine's store: a key for each request, and the lowest create-revision
-//! holds.
+//! The operations that the engine asks of etcd: a key for each request, and the lowest
+//! create-revision holds the lock.
 //!
-//! A waiter watches the one before it, and nobody else (etcd's own
-//! `concurrency.Mutex` does the same); and its own key, which may be deleted or
-//! end with its lease. Who waits for permits, or for one who does, cannot know
-//! which one it waits for: of all of them in a process, one watches the queue.
+//! A waiter watches the key before its own and no other, as etcd's own `concurrency.Mutex` does;
+//! and its own key, which may be deleted or end with its lease. A waiter for permits, or behind
+//! one, cannot know which key it waits for. For all of these in a process, one watch is set on the
+//! whole queue (`watches`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,17 +44,17 @@ pub(crate) struct EtcdStore {
     watches: Arc<Watches>,
 }
 
-/// What one request has, and remembers from question to question.
+/// What a request has, and remembers between its attempts.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    /// Nothing is awaited between the moment when it is set and that when it is sent:
-    /// it may be there.
+    /// The request's key. It may be there as soon as this is set: there is no await between that
+    /// and the write.
     key: Option<Key>,
-    /// So many keys before this one. No two of a request say the same.
+    /// The number of keys before this one. It is part of their values, so that no two are the same.
     round: u32,
-    /// It was behind others in a round before this one.
+    /// The request was behind others in an earlier round.
     has_waited: bool,
-    /// What writes the key, on its way. It goes on when its caller leaves.
+    /// The write of the key, on its way. It goes on when the caller leaves.
     put: Option<Asking>,
     call: Option<LockCall>,
     listening: Option<Listening>,
@@ -65,7 +65,7 @@ impl Store for EtcdStore {
     type Config = Settings;
     type Record = Key;
     type Attempt = Attempt;
-    /// A put that was left, and its key.
+    /// A write whose caller has left, and its key.
     type Flight = (Asking, Key);
     type Watch = ();
     type Seen = ();
@@ -73,10 +73,10 @@ impl Store for EtcdStore {
     const LOOKS: Looks = Looks::Together;
     /// A place lasts as long as its lease, which is kept alive.
     const BEAT: Option<Duration> = None;
-    /// The lease goes on for others.
+    /// The lease goes on for other locks, so the engine ends a lock.
     const EXPIRES: bool = false;
     const AT_HOME: bool = true;
-    /// It has a limit of its own.
+    /// A write has a limit of its own.
     const FLIES_FOR: Duration = Duration::MAX;
 
     fn open(settings: Settings, context: Context) -> Self {
@@ -92,7 +92,7 @@ impl Store for EtcdStore {
         }
     }
 
-    /// That locks can be read.
+    /// Checks that locks can be read.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         let prefix = &*self.members.settings.names.prefix;
         let options = GetOptions::new().with_prefix().with_count_only();
@@ -105,7 +105,7 @@ impl Store for EtcdStore {
         self.members.look_at_each(deadline).await
     }
 
-    /// What `min_hold` keeps has a lease that is not among these.
+    /// A lock that `min_hold` keeps has a lease that is not among these.
     async fn shut_down(&self, _: bool, deadline: Deadline) {
         self.leases.stop(deadline).await;
     }
@@ -129,7 +129,8 @@ impl Store for EtcdStore {
         Some(servers.encrypted(settings.encrypted))
     }
 
-    /// The transaction of a place says who is ahead: with nobody, it is the lock.
+    /// The transaction that writes a place also shows who is ahead. If nobody is, the place is the
+    /// lock.
     fn opening(&self, _: &Request) -> Opening {
         Opening::Place
     }
@@ -169,11 +170,11 @@ impl Store for EtcdStore {
                 Err(failure) => return Err(attempt.call_failed(failure)),
             }
         } else {
-            // It is made sure that the lease lives while the key is written.
+            // The lease is confirmed while the key is written.
             key.lease().demand(key.ttl, asked_at);
             key.enter(&self.batches, asked, put).await?
         };
-        // The Lock call writes nothing into its key.
+        // The key of a Lock call has no value.
         if stands == Stands::First && has_waited && self.members.settings.recipe == Recipe::Queue {
             key.since.get_or_insert_with(unix_ms);
         }
@@ -183,7 +184,7 @@ impl Store for EtcdStore {
                 None => attempt.lost(),
             },
             Stands::Behind { ahead, seen_at } => {
-                // Else a put before this one took the place.
+                // A request that does not wait has a place only if an earlier write has made it.
                 if waits {
                     let own = (key.name.key.clone(), key.create_revision);
                     let awaited = Awaited { own, ahead };
@@ -234,7 +235,7 @@ impl Store for EtcdStore {
         let txn = if ending == Ending::Released {
             key.delete(key.is_there())
         } else {
-            // A lease that is to end may do so.
+            // A retired lease can end now, if this was its last user.
             key.lease_ref.leave();
             key.delete_whenever_written()
         };
@@ -293,9 +294,9 @@ impl Store for EtcdStore {
         }
     }
 
-    /// A put may wait in the socket of a member that is paused, and no number of
-    /// deletions is the last word. But nothing can be attached to a lease that has
-    /// ended: so nobody else gets this one.
+    /// A put may wait in the socket of a member that is paused, so no deletion is sure to be the
+    /// last. But nothing can be attached to a lease that has ended. So nobody else gets this lease,
+    /// which can then end.
     fn late(&self, _: &Request, record: Option<&Key>, _: Instant) -> Late {
         match record {
             Some(key) => {
@@ -307,7 +308,7 @@ impl Store for EtcdStore {
     }
 
     fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Key>) -> bool {
-        // What the server's Lock call makes has no value, and is shown by its name.
+        // The key of a Lock call has no value, and is shown by its name.
         holder.shows(owner) || record.is_some_and(|key| key.name.is_of(&holder.owner))
     }
 
@@ -319,8 +320,8 @@ impl Store for EtcdStore {
         self.leases.has_ended(scope)
     }
 
-    /// The keys that are watched, the own ones of those who wait among them: they
-    /// are told by what watches.
+    /// Looks at the keys that are watched, which include the waiters' own. The watches wake the
+    /// waiters themselves.
     async fn recheck(
         &self,
         _: &mut [Waited<Self>],
@@ -366,7 +367,7 @@ impl Store for EtcdStore {
 }
 
 impl EtcdStore {
-    /// A key for the request, in a name that no other has meanwhile.
+    /// A key for the request, with a name that no other request has meanwhile.
     async fn key(&self, asked: &Question<'_>, round: u32) -> Result<Key, Failure> {
         let (request, lock) = (asked.request, &asked.lock);
         let value = match round {
@@ -378,7 +379,7 @@ impl EtcdStore {
         let lease_ref = leases.take(request.ttl, private, deadline).await?;
         let name = if private {
             let key = lock.of_lock_service(lease_ref.lease.id);
-            // The call writes nothing into it.
+            // The call writes no value.
             Name::given(key, if asked.waits { String::new() } else { value })
         } else {
             self.places.take(&lock.places(request.mode), value)
@@ -396,8 +397,8 @@ impl EtcdStore {
         })
     }
 
-    /// The key is the first: the lock is held, if its lease was confirmed just now.
-    /// A request is promised the whole of its ttl. `None`: the lease has ended.
+    /// The key is the first, so the request holds the lock if the lease was confirmed just now: it
+    /// is promised its whole ttl. `None`: the lease has ended.
     async fn granted(
         &self,
         key: &Key,
@@ -420,21 +421,21 @@ impl EtcdStore {
 }
 
 impl Attempt {
-    /// The lease of a call ends with the attempt, whatever became of the call.
+    /// The lease of a call ends with the attempt, whatever the call has done.
     fn call_failed(&mut self, failure: Failure) -> Failure {
         self.next_round();
         let applied = Applied::No;
         Failure { applied, ..failure }
     }
 
-    /// The key is not there. One that was put without an answer may come yet; but not
-    /// under a lease that has ended.
+    /// The key is not there. A put without an answer may still write it, but not with a lease that
+    /// has ended.
     fn lost(&mut self) -> Take<EtcdStore> {
         let key = self.next_round();
         Take::PlaceLost(key.filter(|key| !key.lease().is_gone()))
     }
 
-    /// Another key is taken from here on.
+    /// The request takes another key from here on.
     fn next_round(&mut self) -> Option<Key> {
         let before = std::mem::take(self);
         self.round = before.round + 1;

@@ -1,4 +1,4 @@
-//! Who waits in this process: for which keys, and in which queues.
+//! The waiters of this process: the keys and queues that they wait for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
@@ -8,64 +8,65 @@ use std::time::Instant;
 use super::names::Range;
 use crate::backend::Owner;
 
-/// Of one who is to read, and has not: it need not be told again.
+/// The `seen_at` of a waiter that has been told to read, and has not done so: it need not be told
+/// again.
 pub(super) const READS: i64 = i64::MAX;
 
-/// Who has to go before a request gets in.
+/// What has to go before a request gets the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// This one at least, which was created then.
+    /// At least this key, which has this create-revision.
     One(String, i64),
-    /// One or several of those before it, who hold the lock or wait for it.
+    /// One or more of the places before it, which hold the lock or wait for it.
     Some,
 }
 
-/// All who wait in this process.
+/// All waiters of this process.
 pub(super) struct State {
     pub(super) last_id: i64,
     pub(super) waiting: BTreeMap<i64, Waiting>,
-    /// The queues of those who wait for [`Ahead::Some`], and their numbers by the locks.
+    /// The queues of waiters for [`Ahead::Some`], and their ids by the keys of the locks.
     pub(super) queues: BTreeMap<i64, Queue>,
     pub(super) queue_ids: HashMap<Arc<str>, i64>,
-    /// Who has come or gone since the stream's task looked.
+    /// The waiters and queues that have come or gone since the stream's task looked.
     pub(super) changed: Vec<i64>,
-    /// Whose keys were looked at last.
+    /// The waiter whose keys were looked at last.
     pub(super) looked_at: i64,
-    /// When the stream last said something.
+    /// When something last came over the stream.
     pub(super) last_response_at: Instant,
 }
 
-/// A request that waits for the end of its own key, and of what is before it. Where that
-/// is one key, the watch of each has a number of its own (`watches_of`).
+/// A request that waits for the end of its own key, or of what is before it. If that is a single
+/// key, there is a watch for each of the two (`watches_of`).
 pub(super) struct Waiting {
     pub(super) owner: Owner,
     pub(super) lock: Arc<str>,
     pub(super) awaited: Awaited,
-    /// The revision at which it has seen them.
+    /// The revision at which it has seen these keys.
     pub(super) seen_at: i64,
-    /// If it has seen them at a lower revision than this, it has to read again: what was
-    /// before is not told by the watches.
+    /// The watches report only what comes after this revision. A waiter that has seen the keys at a
+    /// lower one has to read again.
     pub(super) unknown_from: i64,
-    /// It was told to read by a look, and not by a watch.
+    /// A look has told it to read, and not a watch.
     pub(super) was_looked_at: bool,
 }
 
 /// What a request waits for.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Awaited {
-    /// Its key, with the revision at which that was created. Another one of the same name is
-    /// another key: that of a session of Go's `concurrency.Mutex` that queues again, or of
-    /// a request of ours.
+    /// Its key, with its create-revision. A key of the same name with another one is another key:
+    /// that of a session of Go's `concurrency.Mutex` that queues again, or of another request of
+    /// ours.
     pub(super) own: (String, i64),
     pub(super) ahead: Ahead,
 }
 
-/// A queue that is watched as a whole, for those of its places who wait for several.
+/// A queue that is watched as a whole, for the waiters that wait for one or more of its places.
 pub(super) struct Queue {
     pub(super) range: Range,
-    /// By when their keys were created, which is their order.
+    /// The waiters, by the create-revisions of their keys, which is their order.
     pub(super) members: BTreeMap<i64, i64>,
-    /// What was before this revision, who comes now may not have been told.
+    /// A waiter that comes now may not have been told of what was before this revision.
     pub(super) unknown_from: i64,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Queue {
 pub(super) struct Deleted {
     pub(super) key: String,
     pub(super) at: i64,
-    /// When it was created, if the server still knows.
+    /// Its create-revision, if the server still knows it.
     pub(super) created: Option<i64>,
 }
 
@@ -83,7 +84,7 @@ impl State {
         self.last_id
     }
 
-    /// The queue of a lock, which is watched from now on.
+    /// The queue of a lock. It is watched from now on.
     pub(super) fn queue_of(&mut self, lock: &Arc<str>, range: Range) -> &mut Queue {
         let id = match self.queue_ids.get(lock) {
             Some(&id) => id,
@@ -101,7 +102,8 @@ impl State {
         })
     }
 
-    /// Who comes first now of those who wait for several, if that has changed.
+    /// Removes a waiter from its queue. Returns the waiter that is the first now, if that has
+    /// changed.
     pub(super) fn leaves_queue(&mut self, id: i64, waiting: &Waiting) -> Option<i64> {
         let queue_id = *self.queue_ids.get(&waiting.lock)?;
         let queue = self.queues.get_mut(&queue_id)?;
@@ -119,7 +121,8 @@ impl State {
         next.filter(|_| was_first)
     }
 
-    /// Whether nobody is before it of those who wait for several.
+    /// Whether no other waiter of this process is ahead in the same queue. Also true for a waiter
+    /// that waits for a single key.
     pub(super) fn is_first(&self, id: i64) -> bool {
         let is_alone = |waiting: &Waiting| waiting.awaited.ahead != Ahead::Some;
         if self.waiting.get(&id).is_none_or(is_alone) {
@@ -131,7 +134,7 @@ impl State {
         queue.and_then(Queue::first) == Some(id)
     }
 
-    /// Notes what the watch of a queue has told. Whose own keys are gone.
+    /// Records what the watch of a queue has reported. Returns the waiters whose own keys are gone.
     pub(super) fn heard_of_queue(
         &mut self,
         id: i64,
@@ -156,7 +159,7 @@ impl State {
             if deleted.iter().any(|it| is_own(&it)) {
                 ended.push(member);
             }
-            // Who came later is not in its way.
+            // A place that came later is not in its way.
             let before = deleted
                 .iter()
                 .filter(|it| it.created.is_none_or(|it| it < created));

@@ -1,22 +1,19 @@
-//! One watch stream for all that a process waits for.
+//! One watch stream for all that this process waits for.
 //!
-//! A watch begins now. One that begins in the past is served by a loop of the
-//! server's that runs every 100 ms (`syncWatchersLoop` in
-//! `server/storage/mvcc/watchable_store.go`). What was read before the server has
-//! made the watch is therefore read once more: the answer says behind which
-//! revision the watch begins.
+//! Each watch begins now. A watch that begins in the past would be served by a loop of the server
+//! that runs only every 100 ms (`syncWatchersLoop` in `server/storage/mvcc/watchable_store.go`). So
+//! what was read before the server has made the watch is read once more: the server's answer says
+//! after which revision the watch begins.
 //!
-//! What comes over the stream is a hint: whoever is told reads again. So a watch
-//! that was cancelled, compacted, or broken costs its waiters a read; and one that
-//! is silent costs them what it takes until their turn comes to be looked at,
-//! which happens to a hundred keys every second.
+//! What comes over the stream is a hint: a waiter that is woken reads again. So a watch that was
+//! cancelled, compacted or broken costs its waiters one read. A stream that has fallen silent is
+//! found out by looks: a hundred keys are looked at every second, in turn.
 //!
-//! Who waits for permits, or for somebody who does, may get in when any of those before
-//! it goes, and nobody writes anything when one of these is let in. So there is one
-//! watch for all such waiters of a lock in this process, of the whole queue. It has the first
-//! of them read: none gets in before one that came earlier. What that one reads, all of them
-//! know. When it has left, the next is the first, and reads if something has happened since
-//! it was known to wait.
+//! A waiter for permits, or behind one, may get the lock when any of the places before it goes; and
+//! when one of these gets the lock, nobody writes anything. So all such waiters of a lock in this
+//! process share one watch, of the whole queue. It has the first of them read: none gets the lock
+//! before one that came earlier. What the first reads counts for all of them. When it has left, the
+//! next is the first, and reads if something has happened since it was known to wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -42,21 +39,21 @@ use crate::sync::Mutex;
 /// How often some of the keys are looked at: the default of `Store::pace`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Between streams. One that has lasted for longer than the last of them was a good
-/// one.
+/// The pauses between streams. A stream that has lasted for longer than the longest pause was a
+/// good one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Watches {
     members: Arc<Members>,
     inner: Mutex<State>,
-    /// Told when there is something for the stream's task to do.
+    /// Notified when there is something for the stream's task to do.
     changed: Notify,
-    /// Told when the stream was found to be silent.
+    /// Notified when the stream was found to be silent.
     silent: Notify,
 }
 
-/// Somebody who waits, until this is dropped.
+/// A waiter, until this is dropped.
 pub(super) struct Listening {
     watches: Arc<Watches>,
     id: i64,
@@ -80,8 +77,8 @@ impl Watches {
         })
     }
 
-    /// From here on the request is woken when what it waits for may have ended, which it has
-    /// seen at this revision. `listening` goes on if it is for the same.
+    /// From here on, the request is woken when what it waits for may have ended. It has seen that
+    /// at this revision. If `listening` is for the same already, it goes on.
     pub(super) fn keep_listening(
         self: &Arc<Self>,
         listening: &mut Option<Listening>,
@@ -122,8 +119,9 @@ impl Watches {
         *listening = Some(Listening { watches, id });
     }
 
-    /// A queue was read, as a whole or from its beginning: those who hold the lock, and
-    /// those who wait, by when their keys were created. It holds for all of this process.
+    /// A queue was read, as a whole or from its beginning. `holding` and `waiting` are the
+    /// create-revisions of the places that hold the lock, and of those that wait. This counts for
+    /// all waiters of this process.
     pub(super) fn seen(&self, lock: &str, holding: &[i64], waiting: &[i64], seen_at: i64) {
         let mut inner = self.inner.lock();
         let Some(queue) = inner.queue_ids.get(lock).copied() else {
@@ -133,7 +131,7 @@ impl Watches {
         if let Some(queue) = inner.queues.get(&queue) {
             let id = |created| queue.members.get(created).copied();
             had.extend(holding.iter().filter_map(id));
-            // Nobody is let in before one who waits.
+            // Nobody gets the lock before one that waits, so all behind that one wait too.
             let first = waiting.first().into_iter();
             waits.extend(first.flat_map(|&first| queue.members.range(first..).map(|it| *it.1)));
         }
@@ -157,7 +155,7 @@ impl Watches {
         }
     }
 
-    /// Nobody waits by this any more. Who did, if anybody.
+    /// Removes a waiter, and returns it if it was there.
     fn remove(&self, id: i64) -> Option<Waiting> {
         let mut inner = self.inner.lock();
         let removed = inner.waiting.remove(&id)?;
@@ -173,7 +171,8 @@ impl Watches {
         Some(removed)
     }
 
-    /// One of the keys is not there any more, or its watch. Whether somebody waited.
+    /// One of the waiter's keys is not there any more, or its watch. Wakes the waiter, and returns
+    /// whether it was there.
     fn end(&self, id: i64) -> bool {
         let ended = self.remove(id);
         if let Some(waiting) = &ended {
@@ -182,8 +181,8 @@ impl Watches {
         ended.is_some()
     }
 
-    /// Has the request read again if it may have missed something; once, until it has. If
-    /// others come before it who wait for several, they do.
+    /// Has the waiter read again if it may have missed something: once, until it has done so. In a
+    /// queue, only the first waiter reads.
     fn tell(&self, inner: &mut State, id: i64) {
         if inner.is_first(id)
             && let Some(waiting) = inner.waiting.get_mut(&id)
@@ -205,8 +204,8 @@ impl Watches {
         events.wake(waiting.owner, &waiting.lock);
     }
 
-    /// What a silent stream costs: looks at the next of the keys, and tells those who
-    /// wait for one that has gone. Who waits for several reads by itself.
+    /// Makes up for a silent stream: looks at the next of the keys, and wakes the waiters whose
+    /// keys have gone. The first waiter of a queue is told to read by itself.
     pub(super) async fn look(&self, deadline: Deadline) -> Result<(), Failure> {
         let next = self.next_to_look_at();
         if next.is_empty() {
@@ -245,7 +244,7 @@ impl Watches {
         }
     }
 
-    /// Those who wait in turn, with the keys of each.
+    /// The waiters that are next in turn, with the keys of each.
     fn next_to_look_at(&self) -> Vec<(i64, Vec<(String, i64)>)> {
         let mut inner = self.inner.lock();
         let last = inner.looked_at;
@@ -257,7 +256,7 @@ impl Watches {
         next
     }
 
-    /// Keeps the stream while somebody waits.
+    /// Keeps a stream while somebody waits.
     pub(super) async fn run(self: Arc<Self>) {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
@@ -270,7 +269,7 @@ impl Watches {
             match self.in_time(self.open(&member, &watched)).await {
                 Some(stream) => {
                     self.serve(&member, stream, (id, watched.len())).await;
-                    // What it has not said, it never will.
+                    // What the stream has not reported by now, it never will.
                     let all = self.inner.lock().forget_all();
                     all.values().for_each(|waiting| self.wake(waiting));
                 }
@@ -283,7 +282,8 @@ impl Watches {
         }
     }
 
-    /// What is first served: all else is to be too.
+    /// The first waiter or queue for which the server has to watch something. All the others are
+    /// entered as changed.
     fn first(&self) -> Option<(i64, Vec<Watched>)> {
         let mut inner = self.inner.lock();
         let all: Vec<_> = inner
@@ -308,9 +308,9 @@ impl Watches {
         Ok(stream)
     }
 
-    /// Serves a stream until it says no more.
+    /// Serves a stream until it ends.
     async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: (i64, usize)) {
-        // Those for whom the server has watches, and how many.
+        // The waiters and queues for which the server has watches, and how many.
         let mut on_server = HashMap::from([first]);
         self.inner.lock().last_response_at = self.members.time.now();
         self.changed.notify_one();
@@ -320,19 +320,19 @@ impl Watches {
                     let Ok(Some(message)) = message else { return };
                     let (watch, created) = (message.watch_id(), message.created());
                     if message.canceled() && is_refused(watch, created, &mut on_server) {
-                        // The token that the stream was opened with may have ended:
-                        // it is the stream's for ever.
+                        // The auth token may have expired. A stream keeps the token with which it
+                        // was opened for ever.
                         if self.members.settings.may_have_user() {
                             self.in_time(self.log_in(member)).await;
                         }
                         return;
                     }
-                    // They are deletions, as no others are asked for.
+                    // No other events than deletions are asked for.
                     let deleted = message.events().iter().filter_map(deleted).collect();
-                    // Servers read it when they have made the watch; older ones (3.6.1,
-                    // 3.5.21) before, and have the watch begin behind it. So it misses
-                    // nothing that is later (`recvLoop` in
-                    // `server/etcdserver/api/v3rpc/watch.go`).
+                    // The revision after which the watch begins. Servers read it after they have
+                    // made the watch. Older ones (3.6.1, 3.5.21) read it before, and have the watch
+                    // begin after it. Either way, the watch misses nothing that is later
+                    // (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
                     let made_at = message.header().filter(|_| created);
                     self.hear(watch, made_at.map(ResponseHeader::revision), deleted);
                 }
@@ -346,8 +346,8 @@ impl Watches {
         }
     }
 
-    /// The server has made this watch, which tells of what is after this revision; or
-    /// tells that these keys were deleted.
+    /// The server has made this watch, which reports what comes after revision `made_at`; or it
+    /// reports that these keys were deleted.
     fn hear(&self, watch: i64, made_at: Option<i64>, deleted: Vec<Deleted>) {
         let mut inner = self.inner.lock();
         inner.last_response_at = self.members.time.now();
@@ -370,7 +370,7 @@ impl Watches {
             Ahead::One(_, created) if of_the_one_before => *created,
             _ => waiting.awaited.own.1,
         };
-        // Another of the same name is another key.
+        // An earlier deletion was that of another key with the same name.
         if deleted.iter().any(|deleted| deleted.at > created) {
             drop(inner);
             self.end(id);
@@ -380,7 +380,7 @@ impl Watches {
         }
     }
 
-    /// Has the server watch for those who wait now, and for nobody else.
+    /// Has the server watch what is waited for now, and nothing else.
     async fn catch_up(
         &self,
         stream: &mut WatchStream,
@@ -412,7 +412,7 @@ impl Watches {
         self.members.client(member).await?.refresh_token().await
     }
 
-    /// `None`: it has failed, or takes too long.
+    /// `None`: it has failed, or has taken too long.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Option<T> {
         let members = &self.members;
         let done = members.time.bound(members.patience(), work).await;
@@ -426,16 +426,16 @@ impl Drop for Listening {
     }
 }
 
-/// A key, or the first of a range, and how it is watched.
+/// A key, or the first key of a range, and how it is watched.
 type Watched = (Vec<u8>, WatchOptions);
 
-/// What the server watches for it: nothing for one who waits for several, which its
-/// queue does.
+/// What the server watches for a waiter or queue. Nothing for a waiter in a queue, since the queue
+/// is watched.
 fn watched(state: &State, id: i64) -> Option<Vec<Watched>> {
     let [first, second] = watches_of(id).map(options);
     if let Some(Queue { range, .. }) = state.queues.get(&id) {
         let (begin, end) = range.clone();
-        // It tells when that was created.
+        // A deletion then shows when the key was created.
         let options = first.with_range(end).with_prev_key();
         return Some(vec![(begin, options)]);
     }
@@ -449,17 +449,17 @@ fn watched(state: &State, id: i64) -> Option<Vec<Watched>> {
     }
 }
 
-/// The numbers of the watches for one who waits: of the own key, and of that before it. That
-/// of a queue has the first.
+/// The ids of the watches of a waiter: of its own key, and of the key before it. The watch of a
+/// queue has the first id.
 fn watches_of(id: i64) -> [i64; 2] {
     [2 * id, 2 * id + 1]
 }
 
-/// Whether a message that a watch was cancelled means one that the server has, or is
-/// to have: not one that we have cancelled ourselves.
+/// Whether a message that a watch was cancelled is about one that the server has, or was to make;
+/// and not about one that we have cancelled ourselves.
 fn is_refused(watch: i64, created: bool, on_server: &mut HashMap<i64, usize>) -> bool {
-    // Servers that are newer than 3.4 give a watch that they do not make the id -1
-    // (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
+    // Servers newer than 3.4 give the id -1 to a watch that they refuse to make (`recvLoop` in
+    // `server/etcdserver/api/v3rpc/watch.go`).
     on_server.remove(&(watch / 2)).is_some() || created
 }
 
@@ -472,7 +472,7 @@ fn deleted(event: &Event) -> Option<Deleted> {
     })
 }
 
-/// A watch that begins now, and tells of deletions.
+/// A watch that begins now, and reports deletions only.
 fn options(watch: i64) -> WatchOptions {
     let options = WatchOptions::new().with_watch_id(watch);
     options.with_filters([WatchFilterType::NoPut])
@@ -500,7 +500,7 @@ mod tests {
         }
     }
 
-    /// Of one whose key was created then.
+    /// For a waiter whose key was created at this revision.
     fn queued(own: i64) -> Awaited {
         Awaited {
             own: (format!("{KEY}{own}"), own),
@@ -508,14 +508,14 @@ mod tests {
         }
     }
 
-    /// That a key was deleted then. It was created then.
+    /// The deletion of a key at a revision, with its create-revision.
     fn gone(key: &str, at: i64, created: i64) -> Vec<Deleted> {
         let key = key.to_owned();
         let created = Some(created);
         vec![Deleted { key, at, created }]
     }
 
-    /// One who has seen these keys then.
+    /// A waiter that has seen these keys at this revision.
     fn listen(watches: &Arc<Watches>, awaited: Awaited, seen_at: i64) -> Listening {
         let mut listening = None;
         go_on(watches, &mut listening, awaited, seen_at);
@@ -534,7 +534,7 @@ mod tests {
         listening.as_ref().expect("it listens").id
     }
 
-    /// Whether it has to read again.
+    /// Whether it has been told to read again, or is not there any more.
     fn is_told(watches: &Watches, listening: &Listening) -> bool {
         let inner = watches.inner.lock();
         let waiting = inner.waiting.get(&listening.id);
@@ -600,14 +600,14 @@ mod tests {
         let second = go_on(&watches, &mut listening, keys(9, 7), 9);
         assert_ne!(second, first);
         assert_eq!(watches.inner.lock().waiting.len(), 1);
-        // A watch ends: others are needed.
+        // A watch has ended, so new ones are needed.
         assert!(watches.end(second));
         assert_ne!(go_on(&watches, &mut listening, keys(9, 7), 9), second);
         let listening = listening.expect("it listens");
         assert!(!is_told(&watches, &listening));
     }
 
-    /// The first reads, for all; and the next when that has left.
+    /// The first waiter reads for all; when it has left, the next does.
     #[tokio::test]
     async fn one_of_those_who_wait_for_several_is_told() {
         let watches = watches();
@@ -624,11 +624,11 @@ mod tests {
         assert_eq!(told(&all), [false; 3], "who came later is in nobody's way");
         watches.hear(watch, None, gone("dlock/key/h", 32, 19));
         assert_eq!(told(&all), [true, false, false]);
-        // It got in, and the others know that they did not.
+        // The first gets the lock, and the others know that they do not.
         watches.seen("key", &[18, 20], &[21, 22], 32);
         drop(all.remove(0));
         assert_eq!(told(&all), [false; 2]);
-        // Without its word, the next reads.
+        // It leaves without having read, so the next reads.
         watches.hear(watch, None, gone("dlock/key/h", 33, 18));
         drop(all.remove(0));
         assert_eq!(told(&all), [true]);
@@ -658,7 +658,7 @@ mod tests {
         assert!(is_told(&watches, &first), "the watch began later");
         let second = listen(&watches, queued(22), 22);
         watches.hear(watch, None, gone("dlock/key/h", 25, 19));
-        // Its answer was on its way for longer than what the watch told.
+        // Its answer took longer than the report of the watch.
         let third = listen(&watches, queued(23), 23);
         drop(first);
         assert!(is_told(&watches, &second) && !is_told(&watches, &third));
