@@ -37,7 +37,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) enum Priority {
     /// In the order in which they ask.
     InTurn,
-    /// Ahead of those, since leases run out otherwise. At most one of them is still ahead.
+    /// Ahead of those that wait for their turn, since leases run out otherwise.
     Urgent,
 }
 
