@@ -2,7 +2,7 @@
 //!
 //! | item | value |
 //! |---|---|
-//! | `dlock:<key>` | the owner of the lock, then a `.` and since when it has the lock; it expires with the lease. Or `d:` and an owner: the body was to run once, and this owner has done it |
+//! | `dlock:<key>` | the owner of the lock, then a `;` and since when the owner has the lock; the item expires with the lease. Or `d:` and an owner: the body was to run once, and this owner has done it |
 //! | `dlock-server` | a number that no other start of a server has |
 //!
 //! A key of memcached consists of any bytes except blanks and control characters, at most 250.

@@ -4,10 +4,11 @@ use crate::stores::sql::database::{Meaning, RetryPolicy};
 
 /// By the primary code, which is the low byte of the code: <https://www.sqlite.org/rescode.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
-    let code = match error {
-        sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
-        _ => None,
+    // An error of the driver, such as the end of its thread, has no code of SQLite's.
+    let sqlx::Error::Database(error) = error else {
+        return None;
     };
+    let code = error.code().and_then(|code| code.parse::<u32>().ok());
     let stop = |advice| Meaning::unavailable(RetryPolicy::Stop, advice);
     Some(match code.map(|code| code & 0xff) {
         // Busy, locked, a race for the WAL, or a schema that has changed.
@@ -40,4 +41,17 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         ),
         _ => stop("https://www.sqlite.org/rescode.html says what the code means"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A statement may have been committed before the driver's thread has ended.
+    #[test]
+    fn an_error_of_the_driver_is_none_of_sqlite() {
+        for error in [sqlx::Error::WorkerCrashed, sqlx::Error::PoolClosed] {
+            assert!(meaning(&error).is_none(), "{error}");
+        }
+    }
 }
