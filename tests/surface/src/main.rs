@@ -1,4 +1,4 @@
-//! Compares the public items of the packages with the files beside this one, so that a change
+//! Compares the public items of the packages with the files of this package, so that a change
 //! of the surface shows in review.
 //!
 //! ```text
