@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Executor as _, Row as _};
 use tokio::task::JoinSet;
 
 use crate::Server;
@@ -68,6 +70,17 @@ impl Pooler {
     async fn connect(&self) -> LockManager {
         connect(config(&self.url)).await
     }
+
+    /// How many statements of dlock one of the sessions has prepared.
+    async fn prepared(&self) -> i64 {
+        let url = self.url.split('?').next().expect("a first part");
+        let options: PgConnectOptions = url.parse().expect("a valid URL");
+        let options = options.extra_float_digits(None);
+        let mut connection = options.connect().await.expect("a connection");
+        let count = "SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'dlock%'";
+        let row = connection.fetch_one(sqlx::raw_sql(count)).await;
+        row.expect("the count").get(0)
+    }
 }
 
 /// More waiters than the pooler has sessions, and none of them is taken up.
@@ -99,13 +112,18 @@ async fn locks_work_behind_a_pooler() {
     for number in 0..10 {
         had(&holder, format!("other:{number}")).await;
     }
-    // What one session has prepared another has not.
+    // What one session has prepared another has not, and managers share what is prepared.
     let other = pooler.connect().await;
     for _ in 0..20 {
         for key in ["again", "and again"] {
             tokio::join!(had(&holder, key), had(&other, key));
         }
     }
+    let mut most = 0;
+    for _ in 0..5 {
+        most = most.max(pooler.prepared().await);
+    }
+    assert!((1..=2).contains(&most), "{most} statements in a session");
     held.release().await.expect("the release");
     assert!(all_served(waiting).await.iter().all(|next| *next > token));
     // Each release was answered, and so nothing is to be waited for.

@@ -99,7 +99,7 @@ async fn a_lone_lock_that_was_had_before_is_not_planned_anew() {
     let executed = async || {
         had(&manager, "key").await;
         let last = "SELECT COUNT(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND query LIKE 'EXECUTE \"dlock_quick_release_%'";
+            WHERE datname = current_database() AND query LIKE '%EXECUTE \"dlock_quick_release_%'";
         store.number(last).await
     };
     until("it is prepared", executed, |&executed| executed > 0).await;

@@ -128,6 +128,7 @@ macro_rules! tables {
             }
             quick {
                 a_call_that_stands_still_keeps_no_connection
+                a_release_that_stands_still_lets_the_next_in
             }
             together {
                 each_is_answered_as_if_it_were_alone

@@ -8,7 +8,7 @@ use dlock_conformance::{connect, process};
 
 use super::late::calm;
 use super::{FarTables, Tables};
-use crate::support::locks::{free, had, held, impatient, nothing_left};
+use crate::support::locks::{free, had, held, impatient, nothing_left, queued, served};
 use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::wait::{HANG, until, within};
 
@@ -28,6 +28,26 @@ pub(crate) async fn a_call_that_stands_still_keeps_no_connection<S: Tables>(stor
         }
         let guard = within(HANG, call).await.expect("the lock");
         guard.release().await.expect("held");
+    }
+    nothing_left(&manager).await;
+}
+
+/// Its statement does nothing, since somebody waits; and nobody comes to hear that.
+pub(crate) async fn a_release_that_stands_still_lets_the_next_in<S: Tables>(store: &mut S) {
+    let manager = process(&*store).await;
+    let other = process(&*store).await;
+    for _ in 0..3 {
+        had(&manager, "key").await;
+        let guard = held(manager.lock("key")).await;
+        let next = tokio::spawn(other.lock("key").acquire());
+        queued(&other, "key", 1).await;
+        let mut release = Box::pin(guard.release());
+        let left = leave_at_poll(&mut release, 1, HANG).await;
+        served(next).await.release().await.expect("held");
+        match left {
+            Polled::Done(released) => released.expect("it was held"),
+            Polled::Dropped | Polled::Waiting => release.await.expect("it was held"),
+        }
     }
     nothing_left(&manager).await;
 }

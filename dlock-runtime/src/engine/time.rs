@@ -80,7 +80,7 @@ impl Time {
     }
 
     /// The manager's runtime.
-    #[cfg(any(feature = "redis", feature = "sqlx"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn manager(&self) -> &Handle {
         match &self.0 {
             Source::Machine(manager) => manager,

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::database::{Connection, Database, RetryPolicy, SqlConfig};
 use super::errors::{Endpoint, Failed};
-use super::lent::Lent;
+use super::work::Together;
 use crate::engine::time::Time;
 use crate::sync::Mutex;
 
@@ -57,8 +57,6 @@ pub(super) struct Connections<D: Database> {
     idle_limit: Option<Duration>,
     /// A connection that is older than this is closed when it comes back.
     age_limit: Option<Duration>,
-    /// Work that has a connection, and is run by a caller that may stand still.
-    lent: Mutex<Option<Lent>>,
     /// Set while nobody is expected to need a connection again.
     rests: AtomicBool,
 }
@@ -68,8 +66,9 @@ struct Open<D: Database> {
     opened_at: Instant,
     /// When something last came over it.
     answered_at: Instant,
-    /// Whether the statements for it have been prepared.
-    is_prepared: bool,
+    /// Which statements it has prepared, as far as is known: a pooler may give each transaction
+    /// another session.
+    is_prepared: [bool; 2],
 }
 
 /// The right to use one connection.
@@ -89,9 +88,14 @@ impl<D: Database> Taken<'_, D> {
         &mut self.open.connection
     }
 
-    /// Whether nothing was prepared on it yet. From now on it counts as prepared.
-    pub(super) fn is_new(&mut self) -> bool {
-        !std::mem::replace(&mut self.open.is_prepared, true)
+    /// The connection, and whether it has prepared this statement.
+    pub(super) fn for_statement(&mut self, what: Together) -> (&mut Connection<D>, &mut bool) {
+        let Open {
+            connection,
+            is_prepared,
+            ..
+        } = &mut self.open;
+        (connection, &mut is_prepared[what as usize])
     }
 }
 
@@ -109,7 +113,6 @@ impl<D: Database> Connections<D> {
             turns: Semaphore::new(most),
             idle_limit: (!D::IS_FILE).then_some(idle),
             age_limit: config.pool.get_max_lifetime(),
-            lent: Mutex::default(),
             rests: AtomicBool::new(false),
         }
     }
@@ -120,6 +123,10 @@ impl<D: Database> Connections<D> {
         priority: Priority,
         deadline: Instant,
     ) -> Result<Taken<'_, D>, Failed> {
+        // `timeout_at` would still poll once, which could send a script.
+        if deadline <= Instant::now() {
+            return Err(self.endpoint.not_reached::<D>());
+        }
         let taken = tokio::time::timeout_at(deadline.into(), async {
             let place = self.place(priority).await?;
             let idle = self.idle.lock().pop();
@@ -139,9 +146,6 @@ impl<D: Database> Connections<D> {
 
     async fn place(&self, priority: Priority) -> Result<Place<'_>, Failed> {
         let closed = |_| self.failed(sqlx::Error::PoolClosed);
-        if self.places.available_permits() == 0 || self.turns.available_permits() == 0 {
-            self.recall();
-        }
         let turn = match priority {
             Priority::InTurn => Some(self.turns.acquire().await.map_err(closed)?),
             Priority::Urgent => None,
@@ -150,27 +154,6 @@ impl<D: Database> Connections<D> {
             _place: self.places.acquire().await.map_err(closed)?,
             _turn: turn,
         })
-    }
-
-    /// Whether a connection is open and not in use.
-    pub(super) fn has_idle(&self) -> bool {
-        !self.idle.lock().is_empty()
-    }
-
-    /// This work takes a connection, and is run by its caller.
-    pub(super) fn lend(&self, lent: &Lent) {
-        let before = self.lent.lock().replace(lent.clone());
-        if let Some(before) = before {
-            before.recall();
-        }
-    }
-
-    /// The manager takes over the work that a caller runs.
-    pub(super) fn recall(&self) {
-        let lent = self.lent.lock().take();
-        if let Some(lent) = lent {
-            lent.recall();
-        }
     }
 
     async fn open(&self) -> Result<Open<D>, Failed> {
@@ -184,7 +167,7 @@ impl<D: Database> Connections<D> {
             connection: opened.detach(),
             opened_at: now,
             answered_at: now,
-            is_prepared: false,
+            is_prepared: [false; 2],
         })
     }
 
@@ -262,9 +245,6 @@ impl<D: Database> Connections<D> {
     }
 
     pub(super) fn rest(&self, rests: bool) {
-        if rests {
-            self.recall();
-        }
         self.rests.store(rests, Ordering::Relaxed);
     }
 
@@ -283,7 +263,6 @@ impl<D: Database> Connections<D> {
 
     /// Gives out no more connections. Those in use are closed when they come back.
     pub(super) fn close(&self) {
-        self.recall();
         self.turns.close();
         self.places.close();
     }

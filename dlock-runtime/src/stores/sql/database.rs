@@ -82,16 +82,16 @@ pub trait Database: Clone + Send + Sync + 'static {
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
 
     /// Takes or gives back one lock by the statement `quick_take` or `quick_release`. Answers as
-    /// the script does; no row means that nothing was done. With `is_new`, the connection has not
-    /// prepared the statements yet.
+    /// the script does; no row means that nothing was done. Keeps in `is_prepared` whether the
+    /// connection has prepared the statement.
     fn quick(
         connection: &mut Connection<Self>,
         what: Together,
-        all: &[Statement; 2],
+        statement: &Statement,
         args: &Args<'_>,
-        is_new: bool,
+        is_prepared: &mut bool,
     ) -> impl Future<Output = Result<Vec<Row>, sqlx::Error>> + Send {
-        let _ = (connection, what, all, args, is_new);
+        let _ = (connection, what, statement, args, is_prepared);
         async { Ok(Vec::new()) }
     }
 

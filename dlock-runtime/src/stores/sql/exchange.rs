@@ -1,16 +1,13 @@
 //! How a script gets to the task that runs it, and its answer back to the caller.
 
-use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
 use super::database::RetryPolicy;
 use super::errors::Failed;
-use super::lent::Lent;
 use super::run::Answer;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -25,8 +22,6 @@ pub(crate) struct Exchange {
     /// When the caller asked.
     pub(super) begun: Instant,
     pub(super) leave: Leave,
-    /// The work itself, if the caller runs it while it waits.
-    pub(super) lent: Option<Lent>,
     /// The caller waits no longer than this.
     limit: Deadline,
 }
@@ -53,7 +48,6 @@ impl Exchange {
             came,
             begun: time.now(),
             leave: Leave::default(),
-            lent: None,
             limit: Deadline::from(deadline.at(), STUCK),
         };
         (tell, exchange)
@@ -66,35 +60,15 @@ impl Exchange {
 
     /// Waits for the answer. `None`: it did not come in time, and the script goes on.
     pub(super) async fn reply(&mut self, time: &Time) -> Option<Result<Came, RecvError>> {
-        let limit = self.limit;
-        time.bound(limit, self.came()).await.ok()
-    }
-
-    async fn came(&mut self) -> Result<Came, RecvError> {
-        poll_fn(|cx| {
-            if let Some(lent) = &self.lent {
-                lent.poll(cx);
-            }
-            self.came.poll_unpin(cx)
-        })
-        .await
+        time.bound(self.limit, &mut self.came).await.ok()
     }
 
     /// Waits for the end, however long that takes. Returns whether the outcome is known.
-    pub(super) async fn ends(mut self) -> bool {
-        match self.came().await {
+    pub(super) async fn ends(self) -> bool {
+        match self.came.await {
             Ok(Ok(_)) => true,
             Ok(Err(failed)) => failed.retry != RetryPolicy::Reconnect,
             Err(_) => false,
-        }
-    }
-}
-
-impl Drop for Exchange {
-    /// The caller has left. Work that it ran itself goes on at the manager.
-    fn drop(&mut self) {
-        if let Some(lent) = &self.lent {
-            lent.recall();
         }
     }
 }

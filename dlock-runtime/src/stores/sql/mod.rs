@@ -18,7 +18,6 @@ mod durability;
 mod errors;
 mod exchange;
 mod inspect;
-mod lent;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::database::Database;
 use super::script::{CLEANED_EVERY, Scripts};
 use super::work::{Statement, Together};
-use crate::backend::Owner;
 use crate::sync::Mutex;
 
 /// How many locks are remembered at most.
@@ -34,8 +33,8 @@ struct Seen {
 }
 
 impl Quick {
-    pub(super) fn new<D: Database>(scripts: &Scripts, process: Owner) -> Self {
-        let statement = |name| scripts.statement(name, process);
+    pub(super) fn new<D: Database>(scripts: &Scripts) -> Self {
+        let statement = |name| scripts.statement(name);
         Self {
             is_known: D::IS_QUICK,
             statements: ["quick_take", "quick_release"].map(statement),
@@ -78,12 +77,13 @@ impl Quick {
     }
 
     /// The statement has done nothing: somebody else has the lock or waits for it, or it has no
-    /// row. With `is_refused`, the database has refused the statement.
-    pub(super) fn has_done_nothing(&self, key: &str, now: Instant, is_refused: bool) {
-        let mut seen = self.seen.lock();
-        seen.quiet.remove(key);
-        if is_refused {
-            seen.refused_at = Some(now);
-        }
+    /// Somebody else was there, the lock has no row, or nobody knows.
+    pub(super) fn is_not_quiet(&self, key: &str) {
+        self.seen.lock().quiet.remove(key);
+    }
+
+    /// The database refused the statement.
+    pub(super) fn is_refused(&self, now: Instant) {
+        self.seen.lock().refused_at = Some(now);
     }
 }

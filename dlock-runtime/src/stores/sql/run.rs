@@ -20,8 +20,9 @@ impl<D: Database> Taken<'_, D> {
         match work {
             Work::Script(script, columns) => D::run(self.connection(), script, columns).await,
             Work::Quick(what, all, args) => {
-                let is_new = self.is_new();
-                D::quick(self.connection(), what, all, args, is_new).await
+                let statement = &all[what as usize];
+                let (connection, is_prepared) = self.for_statement(what);
+                D::quick(connection, what, statement, args, is_prepared).await
             }
         }
     }
@@ -55,9 +56,9 @@ impl<D: Database> Connections<D> {
                 let is_told = matches!(error, sqlx::Error::Database(_));
                 let failed = self.endpoint.failed::<D>(error, sent_at);
                 let is_quick = matches!(work, Work::Quick(..));
-                if is_quick && is_told && failed.retry == RetryPolicy::Stop {
-                    // The statements that were prepared on it may be gone.
-                    drop(taken);
+                if is_quick && is_told && failed.retry != RetryPolicy::Reconnect {
+                    // A statement that fails leaves no transaction open.
+                    self.give_back(taken).await;
                 } else if is_told && failed.retry != RetryPolicy::Reconnect {
                     self.give_back_clear(taken, deadline).await;
                 } else {

@@ -57,6 +57,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::slice;
 use std::time::Duration;
 
@@ -177,7 +178,7 @@ impl Scripts {
     }
 
     /// The statement of this name, for a connection to prepare.
-    pub(super) fn statement(&self, name: &str, process: Owner) -> Statement {
+    pub(super) fn statement(&self, name: &str) -> Statement {
         let mut pieces = self
             .compiled
             .get(name)
@@ -192,9 +193,12 @@ impl Scripts {
             // Writing to a `String` does not fail.
             let _ = write!(text, "${}{rest}", number.unwrap_or_default() + 1);
         }
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
         Statement {
-            name: format!("dlock_{name}_{process}"),
+            name: format!("dlock_{name}_{:016x}", hasher.finish()),
             text,
+            limits: self.compiled.get("hurry").cloned().unwrap_or_default(),
         }
     }
 

@@ -71,7 +71,7 @@ impl<D: Database> Tables<D> {
         Self {
             durability: Durability::unknown(D::DURABLE_WITH),
             connections: Connections::new(&config, endpoint.clone()),
-            quick: Quick::new::<D>(&scripts, process),
+            quick: Quick::new::<D>(&scripts),
             scripts,
             batches: Batches::new::<D>(&config),
             config,

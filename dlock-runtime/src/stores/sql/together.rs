@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-
 use super::batches::Asked;
 use super::connections::Priority;
 use super::database::{Database, RetryPolicy};
 use super::exchange::{Came, Exchange};
-use super::lent::Lent;
 use super::run::Answer;
 use super::tables::Tables;
 use super::work::{Args, Together, Work};
@@ -33,10 +30,8 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
-        let (asked, mut exchange) = Asked::new(request, &self.time, deadline);
+        let (asked, exchange) = Asked::new(request, &self.time, deadline);
         let now = self.time.now();
-        // This request may need the connection that lent work has.
-        self.connections.recall();
         let entered = match self.batches.is_suspect(&request.key, now) {
             true => {
                 asked.leave.takes();
@@ -45,16 +40,7 @@ impl<D: Database> Tables<D> {
             false => self.batches.of(what).lock().enter(asked, now),
         };
         match entered {
-            Entered::Goes(asked) => {
-                let work = self.work(what, vec![asked], Some(self.slot(what)));
-                if self.connections.has_idle() && self.quick.is_likely(what, &request.key, now) {
-                    let lent = Lent::new(&self.time, work.boxed());
-                    self.connections.lend(&lent);
-                    exchange.lent = Some(lent);
-                } else {
-                    self.time.spawn(work);
-                }
-            }
+            Entered::Goes(asked) => self.send(what, vec![asked], Some(self.slot(what))),
             Entered::Alone(asked) => self.send(what, vec![asked], None),
             Entered::Full(batch) if batch.is_empty() => {}
             Entered::Full(batch) => self.send(what, batch, Some(self.slot(what))),
@@ -71,20 +57,11 @@ impl<D: Database> Tables<D> {
     /// Sends these requests. The slot, when they have been answered, sends those that have gathered
     /// meanwhile.
     fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
-        self.time.spawn(self.work(what, batch, slot));
-    }
-
-    fn work(
-        self: &Arc<Self>,
-        what: Together,
-        batch: Vec<Asked>,
-        slot: Option<Slot<D>>,
-    ) -> impl Future<Output = ()> + Send + use<D> {
         let (this, counted) = (Arc::clone(self), self.running.count());
-        async move {
+        self.time.spawn(async move {
             let (_counted, _slot) = (counted, slot);
             this.run_together(what, batch).await;
-        }
+        });
     }
 
     async fn run_together(self: &Arc<Self>, what: Together, batch: Vec<Asked>) {
@@ -177,18 +154,27 @@ impl<D: Database> Tables<D> {
         let now = self.time.now();
         match &came {
             Ok(answer) if !answer.rows.is_empty() => {
+                self.batches.is_answered(key);
                 self.quick.is_quiet(key, now);
-                return Some(came);
+                Some(came)
             }
-            Err(failed) if !failed.was_sent || failed.retry == RetryPolicy::Reconnect => {
-                return Some(came);
+            Err(failed) if !failed.was_sent => Some(came),
+            Err(failed) if failed.retry == RetryPolicy::Reconnect => {
+                self.quick.is_not_quiet(key);
+                Some(came)
+            }
+            Ok(_) => {
+                self.quick.is_not_quiet(key);
+                None
             }
             // A statement that the database has refused has done nothing either.
-            Ok(_) | Err(_) => {}
+            Err(failed) => {
+                if failed.retry == RetryPolicy::Stop {
+                    self.quick.is_refused(now);
+                }
+                None
+            }
         }
-        let is_refused = came.is_err_and(|failed| failed.retry == RetryPolicy::Stop);
-        self.quick.has_done_nothing(key, now, is_refused);
-        None
     }
 }
 

@@ -53,10 +53,13 @@ pub(super) const VALUES: [&str; 3] = ["key", "owner", "ttl"];
 
 /// A statement that connections prepare.
 pub struct Statement {
-    /// Unique to this process: behind a pooler, a session may have those of other processes too.
+    /// Another text has another name: behind a pooler, a session may have prepared it for another
+    /// process.
     pub name: String,
     /// With `$1`, `$2` and so on for its values.
     pub text: String,
+    /// Goes before it in the same message, and limits how long it waits.
+    pub limits: String,
 }
 
 impl<'a> Args<'a> {

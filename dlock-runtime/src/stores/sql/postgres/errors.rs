@@ -30,6 +30,17 @@ static UPGRADE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// Whether the session has the prepared statement, if the error says that.
+pub(super) fn is_prepared(error: &sqlx::Error) -> Option<bool> {
+    match &*error.as_database_error()?.code()? {
+        // There is no such statement.
+        "26000" => Some(false),
+        // There is one of this name already.
+        "42P05" => Some(true),
+        _ => None,
+    }
+}
+
 /// By the code of the error: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     use RetryPolicy::{Again, Kept, Reconnect, Stop};

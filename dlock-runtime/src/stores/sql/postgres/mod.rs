@@ -91,25 +91,41 @@ impl Database for PostgresDatabase {
     async fn quick(
         connection: &mut Connection<Self>,
         what: Together,
-        all: &[Statement; 2],
+        statement: &Statement,
         args: &Args<'_>,
-        is_new: bool,
+        is_prepared: &mut bool,
     ) -> Result<Vec<Row>, sqlx::Error> {
-        let mut text = String::new();
-        let unprepared = if is_new { &all[..] } else { &[] };
-        for Statement { name, text: of, .. } in unprepared {
-            // Writing to a `String` does not fail.
-            let _ = write!(text, "PREPARE \"{name}\" (TEXT, TEXT, BIGINT) AS {of}");
+        let columns = what.script(1).1;
+        let text = message(statement, args, *is_prepared);
+        let mut answer = Self::run(connection, &text, columns).await;
+        // A pooler may have given this transaction another session.
+        let is_there = answer.as_ref().err().and_then(errors::is_prepared);
+        if let Some(is_there) = is_there {
+            let text = message(statement, args, is_there);
+            answer = Self::run(connection, &text, columns).await;
         }
-        let _ = write!(text, "EXECUTE \"{}\" (", all[what as usize].name);
-        Self::literal(&mut text, args.key);
-        text.push_str(", ");
-        Self::literal(&mut text, &args.owner);
-        let _ = write!(text, ", {})", whole_ms(args.ttl));
-        Self::run(connection, &text, what.script(1).1).await
+        *is_prepared |= answer.is_ok();
+        answer
     }
 
     by_driver!();
+}
+
+/// The statement with its values, as one message, which is one transaction. The limits come first,
+/// because preparing takes a lock on the table too.
+fn message(statement: &Statement, args: &Args<'_>, is_prepared: bool) -> String {
+    let Statement { name, text, limits } = statement;
+    let mut message = limits.clone();
+    // Writing to a `String` does not fail.
+    if !is_prepared {
+        let _ = write!(message, "PREPARE \"{name}\" (TEXT, TEXT, BIGINT) AS {text}");
+    }
+    let _ = write!(message, "EXECUTE \"{name}\" (");
+    PostgresDatabase::literal(&mut message, args.key);
+    message.push_str(", ");
+    PostgresDatabase::literal(&mut message, &args.owner);
+    let _ = write!(message, ", {})", whole_ms(args.ttl));
+    message
 }
 
 impl Server for PostgresDatabase {

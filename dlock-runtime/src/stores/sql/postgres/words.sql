@@ -73,8 +73,8 @@ $calm
 COMMIT
 
 --- quick_take
--- The settings hold for this statement only. They are made before it waits for the row; after the
--- wait, PostgreSQL looks at the conditions again:
+-- `hurry` goes before it, in the same transaction. `set_config` holds for that transaction only.
+-- After a wait for the row, PostgreSQL looks at the conditions again:
 -- https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
     expires_at = GREATEST(expires_at, {now} + $ttl)
@@ -91,10 +91,9 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
     RETURNING name
 
 --- in_time
--- Limits the wait for the row. After `$moment`, nothing is done any more, since the owner may have
--- given up.
-set_config('lock_timeout', '$brief', true) <> ''
-    AND clock_timestamp() < statement_timestamp() + $moment * INTERVAL '1 millisecond'
+-- Nothing is done once `$moment` has passed since the message came, since the owner may have given
+-- up. The timeout of the statement does not count the time before the statement begins.
+clock_timestamp() < statement_timestamp() + $moment * INTERVAL '1 millisecond'
 
 --- hurry
 SET LOCAL lock_timeout = $brief; SET LOCAL statement_timeout = $moment

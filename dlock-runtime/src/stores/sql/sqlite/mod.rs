@@ -159,9 +159,9 @@ impl Database for SqliteFile {
     async fn quick(
         connection: &mut Connection<Self>,
         what: Together,
-        all: &[Statement; 2],
+        statement: &Statement,
         args: &Args<'_>,
-        _: bool,
+        _: &mut bool,
     ) -> Result<Vec<Row>, sqlx::Error> {
         let (pragma, columns) = match what {
             Together::Take => ("PRAGMA synchronous = EXTRA", 4),
@@ -174,7 +174,6 @@ impl Database for SqliteFile {
         let _ = sqlx::raw_sql(pragma)
             .execute(&mut *connection)
             .now_or_never();
-        let statement = &all[what as usize];
         let mut query = sqlx::query(&statement.text)
             .bind(args.key)
             .bind(&args.owner);
