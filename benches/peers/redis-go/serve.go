@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A section is what became of a wait, in nanoseconds of the machine's monotonic clock.
+type section struct{ asked, begun, ended int64 }
+
+// serve does what it is told, line by line.
+func serve(orders *bufio.Scanner, take locker) {
+	out := bufio.NewWriter(os.Stdout)
+	for orders.Scan() {
+		var prefix string
+		var tasks, keys, body int
+		var length, start, end int64
+		line := orders.Text()
+		if n, _ := fmt.Sscanf(line, "rate %s %d %d %d", &prefix, &tasks, &keys, &length); n == 4 {
+			start := now()
+			end := start + length*int64(time.Microsecond)
+			done := run(take, tasks, 0, end, func(task int) string {
+				return fmt.Sprintf("%s:%d", prefix, task%keys)
+			})
+			done = slices.DeleteFunc(done, func(one section) bool { return one.ended > end })
+			fmt.Fprintln(out, float64(len(done))*1e9/float64(end-start))
+		} else if n, _ := fmt.Sscanf(line, "contend %s %d %d %d %d", &prefix, &tasks, &body, &start, &end); n == 5 {
+			time.Sleep(time.Duration(start - now()))
+			pause := time.Duration(body) * time.Microsecond
+			for _, one := range run(take, tasks, pause, end, func(int) string { return prefix }) {
+				fmt.Fprintln(out, one.asked, one.begun, one.ended)
+			}
+			fmt.Fprintln(out, "end")
+		} else {
+			log.Fatalf("not understood: %q", line)
+		}
+		check(out.Flush())
+	}
+}
+
+// run lets each task run one section after the other. Who waits at the end has one more.
+func run(take locker, tasks int, body time.Duration, end int64, key func(int) string) []section {
+	var running sync.WaitGroup
+	of := make([][]section, tasks)
+	for task := range tasks {
+		key := key(task)
+		running.Go(func() {
+			for asked := now(); asked < end; asked = now() {
+				release := take(key)
+				begun := now()
+				if body > 0 {
+					time.Sleep(body)
+				}
+				ended := now()
+				release()
+				of[task] = append(of[task], section{asked, begun, ended})
+			}
+		})
+	}
+	running.Wait()
+	return slices.Concat(of...)
+}
+
+// Go has no way to ask its own clock for the machine's number, so that one moment is read off both.
+var origin, originNano = time.Now(), monotonic()
+
+func now() int64 {
+	return originNano + int64(time.Since(origin))
+}
+
+func monotonic() int64 {
+	var moment unix.Timespec
+	check(unix.ClockGettime(unix.CLOCK_MONOTONIC, &moment))
+	return moment.Nano()
+}
