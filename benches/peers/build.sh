@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the peers that benches run beside dlock and that are not of Rust, into
-# target/peers. It takes Go, 1.24 or later.
+# target/peers. It takes Go, 1.26 or later, a JDK and Maven.
 set -eu
 cd "$(dirname "$0")"
 to="$(cd ../.. && pwd)/target/peers"
@@ -10,3 +10,5 @@ for peer in */go.mod; do
   (cd "$peer" && go build -o "$to/$peer" .)
   echo "$to/$peer"
 done
+jvm/build.sh "$to/jvm"
+echo "$to/jvm"
