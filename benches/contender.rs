@@ -1,12 +1,7 @@
-//! One of several processes that want the same lock.
+//! One of several processes that make sections when they are told to, as `program.rs`
+//! says.
 //!
-//!     contender <contestant> <tasks> <body in µs>
-//!
-//! The server's URL is in `DLOCK_URL`. It connects, prints `ready`, and reads a
-//! line with two moments, start and end, in nanoseconds of the machine's
-//! monotonic clock, which all processes share. Between them each task runs one
-//! section after the other. In the end it prints a line for each section: when
-//! the lock was asked for, when the body began, and when it ended.
+//!     contender --lock <contestant> --server <URL>
 
 use std::io::{BufWriter, Write};
 use std::time::Duration;
@@ -14,13 +9,6 @@ use std::time::Duration;
 use dlock_benches::{Bare, Dlock, Locker, Rslock};
 use nix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
-
-const KEY: &str = "contended";
-
-struct Work {
-    tasks: usize,
-    body: Duration,
-}
 
 struct Section {
     asked: u64,
@@ -30,62 +18,97 @@ struct Section {
 
 #[tokio::main]
 async fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut next = || arguments.next().expect("three arguments");
-    let (contestant, tasks, body) = (next(), next(), next());
-    let work = Work {
-        tasks: tasks.parse().expect("a number of tasks"),
-        body: Duration::from_micros(body.parse().expect("a number of microseconds")),
-    };
-    match contestant.as_str() {
-        Dlock::NAME => contend::<Dlock>(work).await,
-        Bare::NAME => contend::<Bare>(work).await,
-        Rslock::NAME => contend::<Rslock>(work).await,
+    let (lock, server) = (argument("--lock"), argument("--server"));
+    match lock.as_str() {
+        Dlock::NAME => serve::<Dlock>(&server).await,
+        Bare::NAME => serve::<Bare>(&server).await,
+        Rslock::NAME => serve::<Rslock>(&server).await,
         other => panic!("there is no contestant {other:?}"),
     }
 }
 
-async fn contend<L: Locker>(work: Work) {
-    let url = std::env::var("DLOCK_URL").expect("the server in DLOCK_URL");
-    let locker = L::connect(&url).await;
+fn argument(name: &str) -> String {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    let value = arguments.nth(1);
+    value.unwrap_or_else(|| panic!("{name} is missing"))
+}
+
+async fn serve<L: Locker>(server: &str) {
+    let locker = L::connect(server).await;
     // Connects whoever does that only when first used.
     locker.section("warm-up", async {}).await;
-    println!("ready");
-
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    let mut moments = line.split_whitespace().map(|moment| moment.parse::<u64>());
-    let mut moment = || moments.next().expect("two moments").expect("a number");
-    let (start, end) = (moment(), moment());
-    tokio::time::sleep(Duration::from_nanos(start.saturating_sub(now()))).await;
-
-    let mut tasks = JoinSet::new();
-    for _ in 0..work.tasks {
-        let locker = locker.clone();
-        tasks.spawn(async move {
-            let mut sections = Vec::new();
-            let mut asked = now();
-            while asked < end {
-                let body = async {
-                    let begun = now();
-                    if !work.body.is_zero() {
-                        tokio::time::sleep(work.body).await;
-                    }
-                    (begun, now())
-                };
-                let (begun, ended) = locker.section(KEY, body).await;
-                sections.push(Section {
-                    asked,
-                    begun,
-                    ended,
-                });
-                asked = now();
+    // That of dlock is that of the whole workspace.
+    println!("ready {}", env!("CARGO_PKG_VERSION"));
+    for order in std::io::stdin().lines() {
+        let order = order.expect("a line");
+        let mut words = order.split(' ');
+        let (what, name) = (words.next(), words.next().expect("a key"));
+        let mut number = || -> u64 {
+            let word = words.next().expect("another number");
+            word.parse().expect("a number")
+        };
+        let tasks = number();
+        match what {
+            Some("rate") => {
+                let (keys, length) = (number(), Duration::from_micros(number()));
+                let end = now() + length.as_nanos() as u64;
+                let key = |task| format!("{name}:{}", task % keys);
+                let mut sections = run(&locker, tasks, key, Duration::ZERO, end).await;
+                sections.retain(|section| section.ended <= end);
+                println!("{}", sections.len() as f64 / length.as_secs_f64());
             }
-            sections
-        });
+            Some("contend") => {
+                let (body, start, end) = (Duration::from_micros(number()), number(), number());
+                tokio::time::sleep(Duration::from_nanos(start.saturating_sub(now()))).await;
+                let sections = run(&locker, tasks, |_| name.to_owned(), body, end).await;
+                show(&sections);
+            }
+            other => panic!("not understood: {other:?}"),
+        }
     }
+}
+
+/// Lets each task run one section after the other. One that waits at the end has one
+/// more.
+async fn run<L: Locker>(
+    locker: &L,
+    tasks: u64,
+    key: impl Fn(u64) -> String,
+    body: Duration,
+    end: u64,
+) -> Vec<Section> {
+    let running: JoinSet<_> = (0..tasks)
+        .map(|task| {
+            let (locker, key) = (locker.clone(), key(task));
+            async move {
+                let mut sections = Vec::new();
+                let mut asked = now();
+                while asked < end {
+                    let inside = async {
+                        let begun = now();
+                        if !body.is_zero() {
+                            tokio::time::sleep(body).await;
+                        }
+                        (begun, now())
+                    };
+                    let (begun, ended) = locker.section(&key, inside).await;
+                    sections.push(Section {
+                        asked,
+                        begun,
+                        ended,
+                    });
+                    asked = now();
+                }
+                sections
+            }
+        })
+        .collect();
+    running.join_all().await.into_iter().flatten().collect()
+}
+
+fn show(sections: &[Section]) {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    for section in tasks.join_all().await.into_iter().flatten() {
+    for section in sections {
         let Section {
             asked,
             begun,
@@ -93,6 +116,7 @@ async fn contend<L: Locker>(work: Work) {
         } = section;
         writeln!(out, "{asked} {begun} {ended}").expect("a reader");
     }
+    writeln!(out, "end").expect("a reader");
 }
 
 fn now() -> u64 {

@@ -15,7 +15,7 @@ pub(crate) type Turn<'a> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = f64> + 'a
 
 /// The rates of each contestant, round by round.
 #[derive(Debug)]
-pub(crate) struct Rates(Vec<Vec<f64>>);
+pub(crate) struct Rates(pub(crate) Vec<Vec<f64>>);
 
 impl Rates {
     /// How fast a contestant was.

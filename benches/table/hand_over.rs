@@ -6,8 +6,9 @@ use dlock_benches::{Bare, Dlock, Locker, Rslock};
 
 use crate::Bench;
 use crate::children::Crowd;
-use crate::report::{Row, time};
+use crate::report::Row;
 use crate::spread::Spread;
+use crate::units::time;
 
 pub(crate) fn between_two(bench: &Bench) -> Vec<Row> {
     let [dlock, bare, rslock] = [Dlock::NAME, Bare::NAME, Rslock::NAME].map(|contestant| {

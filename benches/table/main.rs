@@ -15,15 +15,22 @@ mod children;
 mod commands;
 mod contest;
 mod counters;
+#[path = "../crowd.rs"]
+mod crowd;
 mod footprint;
 mod hand_over;
+#[path = "../heat.rs"]
+mod heat;
 mod pairs;
 mod permits;
 mod processes;
+#[path = "../program.rs"]
+mod program;
 mod reentry;
 mod renewals;
 mod report;
 mod spread;
+mod units;
 mod waiters;
 
 use std::future::Future;

@@ -8,7 +8,8 @@ use tokio::runtime::Builder;
 
 use crate::Bench;
 use crate::contest::{Rates, take_turns, turn};
-use crate::report::{Row, per_second};
+use crate::report::Row;
+use crate::units::per_second;
 
 const TASKS: usize = 64;
 

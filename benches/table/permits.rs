@@ -5,7 +5,8 @@ use dlock_benches::{Dlock, Locker, Permits};
 
 use crate::Bench;
 use crate::contest::{take_turns, turn};
-use crate::report::{Row, per_second};
+use crate::report::Row;
+use crate::units::per_second;
 
 const TASKS: usize = 64;
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 use dlock_benches::{Bare, Dlock, Locker, Rslock};
 
 use crate::Bench;
-use crate::children::{Crowd, Heat};
-use crate::report::{Row, per_second, time};
+use crate::children::Crowd;
+use crate::heat::Heat;
+use crate::report::Row;
 use crate::spread::Spread;
+use crate::units::{per_second, time};
 
 const CONTESTANTS: [&str; 3] = [Dlock::NAME, Bare::NAME, Rslock::NAME];
 

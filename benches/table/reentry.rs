@@ -6,8 +6,9 @@ use dlock_benches::{Dlock, Locker};
 
 use crate::Bench;
 use crate::contest::{take_turns, turn};
-use crate::report::{Row, per_second, time};
+use crate::report::Row;
 use crate::spread::Spread;
+use crate::units::{per_second, time};
 
 const CALLS: u32 = 1000;
 

@@ -4,7 +4,7 @@ import java.util.List;
 
 /**
  * Java's locks. Its arguments are "--lock redisson|curator --server host:port". It is told what
- * to do as ../program.rs says.
+ * to do as benches/program.rs says.
  */
 public final class Peer {
     private Peer() {}

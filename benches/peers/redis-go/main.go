@@ -2,7 +2,7 @@
 //
 //	redis-go --lock redsync|redislock|rueidislock --server <host:port>
 //
-// It is told what to do as ../program.rs says.
+// It is told what to do as benches/program.rs says.
 package main
 
 import (
