@@ -1,15 +1,7 @@
 //! What became of several processes that contended for one lock.
 
+use crate::program::Section;
 use crate::spread::Spread;
-
-/// A critical section, in nanoseconds of the machine's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Section {
-    process: usize,
-    asked: f64,
-    begun: f64,
-    ended: f64,
-}
 
 /// What happened while it counted, in the order of the sections.
 #[derive(Debug)]
@@ -17,22 +9,6 @@ pub(crate) struct Heat {
     sections: Vec<Section>,
     processes: usize,
     length: f64,
-}
-
-impl Section {
-    /// As a program tells of it.
-    pub(crate) fn parse(process: usize, line: &str) -> Self {
-        let mut moments = line
-            .split(' ')
-            .map(|moment| moment.parse().expect("a moment"));
-        let mut moment = || moments.next().expect("three moments");
-        Self {
-            process,
-            asked: moment(),
-            begun: moment(),
-            ended: moment(),
-        }
-    }
 }
 
 impl Heat {

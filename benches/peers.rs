@@ -1,23 +1,15 @@
-//! Peers that are no Rust: programs that run beside dlock.
-//!
-//! `benches/peers/build.sh` builds them. Each is started with the address of a
-//! server, a number of tasks, and for how many milliseconds they run; it prints how
-//! many sections a second they made.
+//! Rows beside a peer that is no Rust: a program of its own, which
+//! `benches/peers/build.sh` builds.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::Path;
 
 use dlock_benches::Dlock;
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 use crate::beside::contest::Turn;
 use crate::beside::{Effort, compare_with_program};
-
-/// Starting a program takes longer than a slice, though it does not count: there are
-/// fewer and longer ones.
-const LONGER: u32 = 5;
-const ROUNDS: usize = 16;
+use crate::program::Program;
 
 /// Rows of one task, and of `tasks` with a key each. None if the program is not built.
 pub(crate) async fn compare(
@@ -34,24 +26,18 @@ pub(crate) async fn compare(
         println!("(no rows beside {name}: `benches/peers/build.sh` builds it)");
         return;
     }
-    let effort = Effort {
-        rounds: effort.rounds.min(ROUNDS),
-        slice: effort.slice * LONGER,
-        ..*effort
-    };
-    let theirs = |tasks| runs(path.clone(), address.to_owned(), tasks, effort.slice);
-    compare_with_program(dlock, name, theirs, &effort, tasks).await;
+    let program = Program::start(Command::new(path), "mutex", address).await;
+    let name = format!("{name} {}", program.version());
+    let program = Mutex::new(program);
+    let theirs = |tasks| runs(&program, tasks, effort);
+    compare_with_program(dlock, &name, theirs, effort, tasks).await;
+    let status = program.into_inner().end().await;
+    assert!(status.success(), "{name} failed: {status}");
 }
 
-fn runs<'a>(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'a> {
+fn runs<'a>(program: &'a Mutex<Program>, tasks: usize, effort: &Effort) -> Turn<'a> {
+    let slice = effort.slice;
     Box::new(move || {
-        let mut program = Command::new(&program);
-        program.args([&address, &tasks.to_string(), &slice.as_millis().to_string()]);
-        program.stderr(Stdio::inherit()).kill_on_drop(true);
-        Box::pin(async move {
-            let output = program.output().await.expect("it starts");
-            let rate = String::from_utf8(output.stdout).expect("a text");
-            rate.trim().parse().expect("a number of sections a second")
-        })
+        Box::pin(async move { program.lock().await.rate("peer", tasks, tasks, slice).await })
     })
 }

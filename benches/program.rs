@@ -22,18 +22,26 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::heat::Section;
-
 /// Nothing takes as long: a program that has said nothing by then never will.
 const HANG: Duration = Duration::from_secs(120);
 
 /// A program that runs, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
+    lock: String,
     version: String,
     child: Child,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
+}
+
+/// A critical section, in nanoseconds of the machine's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Section {
+    pub(crate) process: usize,
+    pub(crate) asked: f64,
+    pub(crate) begun: f64,
+    pub(crate) ended: f64,
 }
 
 /// What many tasks do with one key, between two moments.
@@ -57,6 +65,7 @@ impl Program {
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut program = Self {
+            lock: lock.to_owned(),
             version: String::new(),
             orders: child.stdin.take().expect("a pipe"),
             answers: BufReader::new(child.stdout.take().expect("a pipe")).lines(),
@@ -139,7 +148,24 @@ impl Program {
 
     async fn answer(&mut self) -> String {
         let line = timeout(HANG, self.answers.next_line()).await;
-        let line = line.expect("a program that answers").expect("a text");
-        line.expect("a program that has not failed")
+        let lock = &self.lock;
+        let line = line.unwrap_or_else(|_| panic!("{lock} has not answered for {HANG:?}"));
+        let line = line.expect("a text");
+        line.unwrap_or_else(|| panic!("{lock} has failed"))
+    }
+}
+
+impl Section {
+    fn parse(process: usize, line: &str) -> Self {
+        let mut moments = line
+            .split(' ')
+            .map(|moment| moment.parse().expect("a moment"));
+        let mut moment = || moments.next().expect("three moments");
+        Self {
+            process,
+            asked: moment(),
+            begun: moment(),
+            ended: moment(),
+        }
     }
 }

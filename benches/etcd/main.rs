@@ -15,6 +15,9 @@ mod growth;
 mod in_turn;
 #[path = "../peers.rs"]
 mod peers;
+#[allow(dead_code, reason = "here it does not contend")]
+#[path = "../program.rs"]
+mod program;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 

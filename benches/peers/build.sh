@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")"
 to="$(cd ../.. && pwd)/target/peers"
 mkdir -p "$to"
-for peer in */go.mod; do
+for peer in */main.go; do
   peer="$(dirname "$peer")"
   (cd "$peer" && go build -o "$to/$peer" .)
   echo "$to/$peer"

@@ -1,10 +1,11 @@
 module dlock.peers/etcd-mutex
 
-go 1.24.0
+go 1.26.0
 
 require go.etcd.io/etcd/client/v3 v3.6.5
 
 require (
+	dlock.peers/told v0.0.0
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
@@ -22,3 +23,5 @@ require (
 	google.golang.org/grpc v1.71.1 // indirect
 	google.golang.org/protobuf v1.36.5 // indirect
 )
+
+replace dlock.peers/told => ../told

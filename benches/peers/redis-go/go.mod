@@ -7,10 +7,14 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
-	golang.org/x/sys v0.48.0
 )
 
+require golang.org/x/sys v0.48.0 // indirect
+
 require (
+	dlock.peers/told v0.0.0
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 )
+
+replace dlock.peers/told => ../told

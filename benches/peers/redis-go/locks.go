@@ -6,6 +6,7 @@ import (
 	"log"
 	"time"
 
+	"dlock.peers/told"
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -16,7 +17,7 @@ import (
 
 // With redsync's own number of tries and pauses: 32, of 50 to 250 ms. After the last of them
 // its page says to call it again.
-func redsyncLocker(server string) locker {
+func redsyncLocker(server string) told.Locker {
 	sync := redsync.New(goredis.NewPool(redis.NewClient(&redis.Options{Addr: server})))
 	return func(key string) func() {
 		mutex := sync.NewMutex(key, redsync.WithExpiry(ttl))
@@ -39,14 +40,14 @@ func redsyncLocker(server string) locker {
 }
 
 // It does not wait unless it is told for how long; 100 ms are those of its example.
-func redislockLocker(server string) locker {
+func redislockLocker(server string) told.Locker {
 	client := redislock.New(redis.NewClient(&redis.Options{Addr: server}))
 	options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
 	return func(key string) func() {
 		for {
 			lock, err := client.Obtain(context.Background(), key, ttl, options)
 			if err == nil {
-				return func() { check(lock.Release(context.Background())) }
+				return func() { told.Check(lock.Release(context.Background())) }
 			}
 			// It gives up after a ttl.
 			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redislock.ErrNotObtained) {
@@ -56,9 +57,14 @@ func redislockLocker(server string) locker {
 	}
 }
 
+// Who has waited for so long for rueidislock asks again.
+const again = time.Second
+
 // As its page says for one server. That page's 20 ms for an answer are too few on a busy
-// machine: who is late once waits for ever to be told of a key that nobody has.
-func rueidislockLocker(server string) locker {
+// machine: who is late once waits for ever to be told of a key that nobody has. With
+// several processes that happens in any case, within a second or two of 4 × 16 tasks: a
+// waiter is not told, and its process neither.
+func rueidislockLocker(server string) told.Locker {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{server}},
 		KeyMajority:    1,
@@ -66,10 +72,26 @@ func rueidislockLocker(server string) locker {
 		KeyValidity:    ttl,
 		TryNextAfter:   time.Second,
 	})
-	check(err)
+	told.Check(err)
 	return func(key string) func() {
-		_, release, err := locker.WithContext(context.Background(), key)
-		check(err)
-		return release
+		for {
+			// With a deadline, it would not hold for longer than until then.
+			waiting, giveUp := context.WithCancel(context.Background())
+			timer := time.AfterFunc(again, giveUp)
+			_, release, err := locker.WithContext(waiting, key)
+			inTime := timer.Stop()
+			if err == nil && inTime {
+				return func() {
+					release()
+					giveUp()
+				}
+			}
+			giveUp()
+			if err == nil {
+				release()
+			} else if !errors.Is(err, context.Canceled) {
+				log.Fatal(err)
+			}
+		}
 	}
 }

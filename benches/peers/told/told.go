@@ -1,23 +1,32 @@
-package main
+// Package told is for programs that lock when they are told to, as benches/program.rs says.
+package told
 
 import (
 	"bufio"
 	"fmt"
 	"log"
 	"os"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// A Locker takes the lock on a key, waiting as this lock does, and says how to give it back.
+type Locker func(key string) (release func())
+
 // A section is what became of a wait, in nanoseconds of the machine's monotonic clock.
 type section struct{ asked, begun, ended int64 }
 
-// serve does what it is told, line by line.
-func serve(orders *bufio.Scanner, take locker) {
-	out := bufio.NewWriter(os.Stdout)
+// Serve does what it is told, line by line. The lock's version is that of this module.
+func Serve(take Locker, module string) {
+	// Connects whoever does that only when first used.
+	take("warm-up")()
+	fmt.Println("ready", version(module))
+	orders, out := bufio.NewScanner(os.Stdin), bufio.NewWriter(os.Stdout)
 	for orders.Scan() {
 		var prefix string
 		var tasks, keys, body int
@@ -41,12 +50,12 @@ func serve(orders *bufio.Scanner, take locker) {
 		} else {
 			log.Fatalf("not understood: %q", line)
 		}
-		check(out.Flush())
+		Check(out.Flush())
 	}
 }
 
 // run lets each task run one section after the other. Who waits at the end has one more.
-func run(take locker, tasks int, body time.Duration, end int64, key func(int) string) []section {
+func run(take Locker, tasks int, body time.Duration, end int64, key func(int) string) []section {
 	var running sync.WaitGroup
 	of := make([][]section, tasks)
 	for task := range tasks {
@@ -77,6 +86,24 @@ func now() int64 {
 
 func monotonic() int64 {
 	var moment unix.Timespec
-	check(unix.ClockGettime(unix.CLOCK_MONOTONIC, &moment))
+	Check(unix.ClockGettime(unix.CLOCK_MONOTONIC, &moment))
 	return moment.Nano()
+}
+
+// version is that which was built in.
+func version(module string) string {
+	info, _ := debug.ReadBuildInfo()
+	for _, dependency := range info.Deps {
+		if dependency.Path == module {
+			return strings.TrimPrefix(dependency.Version, "v")
+		}
+	}
+	return "unknown"
+}
+
+// Check ends the program if something has failed: nothing does but by a mistake.
+func Check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }
