@@ -61,6 +61,10 @@ impl Crowd {
     }
 
     /// Lets them contend for a while.
+    ///
+    /// # Panics
+    ///
+    /// If two were inside at the same time.
     pub(crate) async fn contend(&mut self, key: &str, work: Work) -> Heat {
         let start = now() + HEAD_START;
         let from = start + work.warm_up.as_nanos() as f64;

@@ -16,7 +16,8 @@ impl Heat {
     pub(crate) fn new(mut sections: Vec<Section>, processes: usize, from: f64, end: f64) -> Self {
         sections.sort_by(|one, other| one.begun.total_cmp(&other.begun));
         for pair in sections.windows(2) {
-            assert!(pair[0].ended <= pair[1].begun, "two bodies overlap");
+            let both = pair[0].ended - pair[1].begun;
+            assert!(both <= 0.0, "two bodies overlap for {both} ns: {pair:?}");
         }
         sections.retain(|section| (from..end).contains(&section.begun));
         Self {

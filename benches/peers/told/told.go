@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -77,11 +78,23 @@ func run(take Locker, tasks int, body time.Duration, end int64, key func(int) st
 	return slices.Concat(of...)
 }
 
-// Go has no way to ask its own clock for the machine's number, so that one moment is read off both.
-var origin, originNano = time.Now(), monotonic()
+// Go does not tell what its own clock counts from, so that one moment is read off both, as closely
+// as it goes.
+var origin, originNano = sameMoment()
 
 func now() int64 {
 	return originNano + int64(time.Since(origin))
+}
+
+func sameMoment() (moment time.Time, nano int64) {
+	closest := int64(math.MaxInt64)
+	for range 100 {
+		before, own, after := monotonic(), time.Now(), monotonic()
+		if after-before < closest {
+			closest, moment, nano = after-before, own, before+(after-before)/2
+		}
+	}
+	return moment, nano
 }
 
 func monotonic() int64 {
