@@ -49,6 +49,19 @@ impl Line {
         Spread::new(ratios.filter(|ratio| ratio.is_finite()))
     }
 
+    /// [`Self::ratio`] for people: what is next to nothing has digits too.
+    pub(crate) fn shown_ratio(&self, peer: usize) -> Option<String> {
+        let ratio = self.ratio(peer);
+        let [median, low, high] = [0.5, 0.25, 0.75].map(|part| ratio.quantile(part));
+        if median.is_nan() {
+            None
+        } else if median < 0.05 {
+            Some(format!("{median:.4} ({low:.4} to {high:.4})"))
+        } else {
+            Some(ratio.to_string())
+        }
+    }
+
     /// Whether the peer did better in the median of the rounds.
     pub(crate) fn is_ahead(&self, peer: usize) -> bool {
         let ratio = self.ratio(peer).median();

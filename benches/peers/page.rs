@@ -32,13 +32,15 @@ pub(crate) fn print(tables: &[Table]) {
 /// The figure, and how dlock's is to a peer's.
 fn cell(line: &Line, contestant: usize) -> String {
     let figure = line.unit.show(line.median(contestant));
-    let ratio = line.ratio(contestant);
-    if contestant == 0 || ratio.median().is_nan() {
-        figure
-    } else if line.is_ahead(contestant) {
-        format!("{figure}; **{ratio}**")
-    } else {
-        format!("{figure}; {ratio}")
+    match line.shown_ratio(contestant) {
+        Some(ratio) if contestant > 0 => {
+            if line.is_ahead(contestant) {
+                format!("{figure}; **{ratio}**")
+            } else {
+                format!("{figure}; {ratio}")
+            }
+        }
+        _ => figure,
     }
 }
 

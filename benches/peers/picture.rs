@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use crate::line::{Line, Unit};
 use crate::site::Table;
 
-const WIDTH: f64 = 880.0;
+const WIDTH: f64 = 910.0;
 /// Where bars begin, and the longest ends; behind it is room for a figure.
-const LEFT: f64 = 210.0;
-const RIGHT: f64 = 650.0;
+const LEFT: f64 = 240.0;
+const RIGHT: f64 = 680.0;
 const TITLE: f64 = 46.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 26.0;
@@ -87,11 +87,11 @@ fn panel(tables: &[Table], work: &str) -> Panel {
             continue;
         };
         let figures: Vec<_> = drawn.iter().chain(&said).map(|line| line.figure).collect();
-        let better = match first.unit {
-            Unit::Time => "shorter",
-            Unit::Rate | Unit::Part => "longer",
+        let read = match first.unit {
+            Unit::Time => "a bar from p50 to p99; further left is better",
+            Unit::Rate | Unit::Part => "longer is better",
         };
-        panel.figures = format!("{} ({better} is better)", figures.join(" · "));
+        panel.figures = format!("{} ({read})", figures.join(" · "));
         panel.unit = first.unit;
         for (contestant, (name, version)) in table.columns.iter().enumerate() {
             let shown = |line: &&Line| line.unit.show(line.median(contestant));
