@@ -87,7 +87,7 @@ async fn run<L: Locker>(
                     let inside = async {
                         let begun = now();
                         if !body.is_zero() {
-                            tokio::time::sleep(body).await;
+                            sleep(body).await;
                         }
                         (begun, now())
                     };
@@ -104,6 +104,13 @@ async fn run<L: Locker>(
         })
         .collect();
     running.join_all().await.into_iter().flatten().collect()
+}
+
+/// Sleeps as closely as Go and Java do. Tokio's own timer counts whole milliseconds, and
+/// 2 ms are 3.
+async fn sleep(length: Duration) {
+    let asleep = tokio::task::spawn_blocking(move || std::thread::sleep(length));
+    asleep.await.expect("a thread that wakes up");
 }
 
 fn show(sections: &[Section]) {
