@@ -106,7 +106,7 @@ async fn run<L: Locker>(
     running.join_all().await.into_iter().flatten().collect()
 }
 
-/// Sleeps as closely as Go and Java do. Tokio's own timer counts whole milliseconds, and
+/// Sleeps as closely as Go does. Tokio's own timer counts whole milliseconds, and
 /// 2 ms are 3.
 async fn sleep(length: Duration) {
     let asleep = tokio::task::spawn_blocking(move || std::thread::sleep(length));
