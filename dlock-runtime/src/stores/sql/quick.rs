@@ -76,8 +76,8 @@ impl Quick {
         }
     }
 
-    /// The statement has done nothing: somebody else has the lock or waits for it, or it has no
-    /// Somebody else was there, the lock has no row, or nobody knows.
+    /// The statement has done nothing, because somebody else has the lock or waits for it, or the
+    /// lock has no row; or its answer was lost.
     pub(super) fn is_not_quiet(&self, key: &str) {
         self.seen.lock().quiet.remove(key);
     }
