@@ -20,7 +20,8 @@ const ROOT: &str = "--user=root:hunter2/root";
 
 /// A server whose user `dlock` has the rights that the page gives it.
 pub(crate) async fn with_users(setup: Setup) -> EtcdServer {
-    let server = setup.start().await;
+    // A login with the default cost is a second of work on a busy machine.
+    let server = setup.with("--bcrypt-cost=4").start().await;
     give_users(&server).await;
     server
 }
@@ -54,8 +55,8 @@ fn url(server: &EtcdServer, login: &str) -> String {
     format!("etcd://{login}127.0.0.1:{}", server.port())
 }
 
-/// A login is a second of work for a server on a busy machine, and a restart is
-/// several: an outage of it is told to who waits after this time.
+/// A restart is seconds of work for a server on a busy machine: an outage of it is told to who
+/// waits after this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn config(url: &str) -> Config {

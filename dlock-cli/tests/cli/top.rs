@@ -211,12 +211,11 @@ async fn the_screen_may_change_its_size() {
         .shows("dlock top needs 70 × 15; this is 60 × 10")
         .await;
     screen.resize(40, 120);
-    let text = screen
+    screen
         .until("more room", |text| {
-            keys(text) == ["k"] && text.contains("HOLDER")
+            keys(text) == ["k"] && text.contains("HOLDER") && text.lines().count() == 40
         })
         .await;
-    assert!(text.lines().count() == 40, "{text}");
     screen.resize(15, 70);
     screen
         .until("less room", |text| {

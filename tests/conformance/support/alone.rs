@@ -40,7 +40,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     let (shown, errors) = (shown.join("\n"), String::from_utf8_lossy(&output.stderr));
     assert!(
         output.status.success(),
-        "{name}, alone: {}\n{shown}\n{errors}",
+        "{name}, alone: {}\n{errors}\n{shown}",
         output.status
     );
     // A misspelt name runs no test at all, which must not pass.
