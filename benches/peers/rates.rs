@@ -5,14 +5,12 @@ use crate::contest::{Turn, take_turns};
 use crate::line::{Line, Unit};
 use crate::site::{Programs, Site};
 
-/// How many sections a second so many tasks make on so many keys.
+/// How many sections a second the tasks make. A work is its name, its tasks and its keys.
 pub(crate) async fn of(
     site: &Site,
     programs: &Programs,
     effort: &Effort,
-    work: &'static str,
-    tasks: usize,
-    keys: usize,
+    (work, tasks, keys): (&'static str, usize, usize),
 ) -> Vec<Line> {
     let contestants = site.contestants.iter().zip(programs);
     let turns: Vec<(Turn<'_>, Turn<'_>)> = contestants

@@ -41,27 +41,15 @@ type Measure = for<'a> fn(&'a Site, &'a Programs, &'a Effort) -> Measured<'a>;
 /// The works, by the words that ask for them.
 const WORKS: [(&str, Measure); 5] = [
     ("pair", |site, programs, effort| {
-        Box::pin(rates::of(site, programs, effort, "1 task", 1, 1))
+        Box::pin(rates::of(site, programs, effort, ("1 task", 1, 1)))
     }),
     ("64 keys", |site, programs, effort| {
-        Box::pin(rates::of(
-            site,
-            programs,
-            effort,
-            "64 tasks, 64 keys",
-            64,
-            64,
-        ))
+        let work = ("64 tasks, 64 keys", 64, 64);
+        Box::pin(rates::of(site, programs, effort, work))
     }),
     ("hot key", |site, programs, effort| {
-        Box::pin(rates::of(
-            site,
-            programs,
-            effort,
-            "64 tasks, one key",
-            64,
-            1,
-        ))
+        let work = ("64 tasks, one key", 64, 1);
+        Box::pin(rates::of(site, programs, effort, work))
     }),
     ("processes", |site, _, effort| {
         Box::pin(crowds::contended(site, effort))

@@ -20,7 +20,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// The statements, and the locks for which they are tried.
 pub(super) struct Quick {
     is_known: bool,
-    pub(super) statements: [Statement; 2],
+    statements: [Statement; 2],
     seen: Mutex<Seen>,
 }
 
@@ -40,6 +40,10 @@ impl Quick {
             statements: ["quick_take", "quick_release"].map(statement),
             seen: Mutex::default(),
         }
+    }
+
+    pub(super) fn statement(&self, what: Together) -> &Statement {
+        &self.statements[what as usize]
     }
 
     /// Whether the statement is likely to succeed.

@@ -19,8 +19,7 @@ impl<D: Database> Taken<'_, D> {
     async fn does(&mut self, work: Work<'_>) -> Result<Vec<Row>, sqlx::Error> {
         match work {
             Work::Script(script, columns) => D::run(self.connection(), script, columns).await,
-            Work::Quick(what, all, args) => {
-                let statement = &all[what as usize];
+            Work::Quick(what, statement, args) => {
                 let (connection, is_prepared) = self.for_statement(what);
                 D::quick(connection, what, statement, args, is_prepared).await
             }

@@ -92,6 +92,12 @@ fn read(file: &'static str) -> impl Iterator<Item = (&'static str, &'static str)
     parts.filter_map(|part| part.split_once('\n'))
 }
 
+/// The name of a value, and what follows it.
+fn split_value(behind_sign: &str) -> (&str, &str) {
+    let end = behind_sign.find(|c: char| !c.is_ascii_lowercase());
+    behind_sign.split_at(end.unwrap_or(behind_sign.len()))
+}
+
 /// All statements and words of a database by name, with the values filled in that are the same in
 /// every script.
 pub(super) struct Scripts {
@@ -186,8 +192,7 @@ impl Scripts {
             .split('$');
         let mut text = pieces.next().unwrap_or_default().to_owned();
         for piece in pieces {
-            let end = piece.find(|c: char| !c.is_ascii_lowercase());
-            let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
+            let (value, rest) = split_value(piece);
             let number = VALUES.iter().position(|name| *name == value);
             debug_assert!(number.is_some(), "there is no value `{value}`");
             // Writing to a `String` does not fail.
@@ -226,8 +231,7 @@ impl Scripts {
                 }
                 script = rest;
             } else {
-                let end = behind.find(|c: char| !c.is_ascii_lowercase());
-                let (value, rest) = behind.split_at(end.unwrap_or(behind.len()));
+                let (value, rest) = split_value(behind);
                 self.value(text, value, all);
                 script = rest;
             }

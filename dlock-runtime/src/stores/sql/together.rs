@@ -75,14 +75,14 @@ impl<D: Database> Tables<D> {
         if is_alone {
             batch = self.quickly(what, batch).await;
         }
+        // None are left if all were late, or were answered.
+        let Some(deadline) = batch.iter().map(|asked| asked.deadline).max() else {
+            return;
+        };
         batch.sort_unstable_by(|a, b| a.request.key.cmp(&b.request.key));
         let all: Vec<_> = batch.iter().map(|asked| Args::of(&asked.request)).collect();
         let (script, columns) = what.script(all.len());
         let script = self.scripts.fill(script, &all);
-        let deadlines = batch.iter().map(|asked| asked.deadline);
-        let Some(deadline) = deadlines.max() else {
-            return;
-        };
         let work = Work::Script(&script, columns);
         let came = self.answer(work, Priority::InTurn, deadline).await;
         match came {
@@ -130,7 +130,7 @@ impl<D: Database> Tables<D> {
     }
 
     /// Tries the statement. Returns the request if the script has to be run.
-    pub(super) async fn quickly(&self, what: Together, mut lone: Vec<Asked>) -> Vec<Asked> {
+    async fn quickly(&self, what: Together, mut lone: Vec<Asked>) -> Vec<Asked> {
         let is_likely = |asked: &mut Asked| {
             let now = self.time.now();
             self.quick.is_likely(what, &asked.request.key, now)
@@ -149,7 +149,7 @@ impl<D: Database> Tables<D> {
     async fn by_statement(&self, what: Together, asked: &Asked) -> Option<Came> {
         let key = &*asked.request.key;
         let args = Args::of(&asked.request);
-        let work = Work::Quick(what, &self.quick.statements, &args);
+        let work = Work::Quick(what, self.quick.statement(what), &args);
         let came = self.answer(work, Priority::InTurn, asked.deadline).await;
         let now = self.time.now();
         match &came {

@@ -10,7 +10,7 @@ pub(super) enum Work<'a> {
     /// A script. Its answer is the rows with this many columns.
     Script(&'a str, usize),
     /// One of these two statements, which each connection prepares before it first uses one.
-    Quick(Together, &'a [Statement; 2], &'a Args<'a>),
+    Quick(Together, &'a Statement, &'a Args<'a>),
 }
 
 /// What can be done for several locks together.
