@@ -72,12 +72,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use async_trait::async_trait;
-use dlock::{Config, LockManager};
+use dlock::{Config, LockError, LockManager};
 
 pub use support::locks::connect;
 use support::locks::{free, had, held, nothing_left};
 use support::proxy::Proxy;
-use support::wait::{HANG, until, within};
+use support::wait::{HANG, eventually, until, within};
 
 /// A store that belongs to one test.
 #[async_trait(?Send)]
@@ -179,11 +179,15 @@ pub trait Store {
     /// How many requests wait for `key`. A store that does not count them must provide another
     /// way to find out.
     async fn waiters(&self, manager: &LockManager, key: &str) -> usize {
-        manager
-            .inspect(key)
-            .await
-            .expect("inspect")
-            .map_or(0, |lock| lock.waiters.expect("how many wait"))
+        // An impatient manager may take a busy machine for an outage.
+        let lock = eventually("the store shows the lock", async || {
+            match manager.inspect(key).await {
+                Err(LockError::Unavailable { .. }) => None,
+                lock => Some(lock.expect("inspect")),
+            }
+        })
+        .await;
+        lock.map_or(0, |lock| lock.waiters.expect("how many wait"))
     }
 
     /// How long this store may take to answer on a busy machine before it counts as gone.
@@ -364,9 +368,10 @@ pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
 }
 
 /// The store's configuration with leases that outlast every test: a lock that becomes free in
-/// time was given back, and did not just expire.
+/// time was given back, and did not just expire. On a busy machine, an answer may take longer than
+/// the default request timeout.
 pub fn config(store: &dyn Store) -> Config {
-    store.config().ttl(20 * HANG)
+    store.config().ttl(20 * HANG).request_timeout(HANG / 6)
 }
 
 /// A manager, which looks like one more process to the store.

@@ -133,10 +133,14 @@ pub async fn queued(manager: &LockManager, key: &str, count: usize) {
     until(&what, waiters, |&waiters| waiters == count).await;
 }
 
-/// Waits until the store has no lock on `key`.
+/// Waits until the store has no lock on `key`. Its answer may take long.
 pub async fn free(manager: &LockManager, key: &str) {
-    let inspect = async || manager.inspect(key).await.expect("inspect");
-    until(&format!("`{key}` is free"), inspect, Option::is_none).await;
+    let inspect = async || match manager.inspect(key).await {
+        Err(LockError::Unavailable { .. }) => None,
+        lock => Some(lock.expect("inspect")),
+    };
+    let what = format!("`{key}` is free");
+    until(&what, inspect, |lock| matches!(lock, Some(None))).await;
 }
 
 /// Waits until the store has no lock at all. Its answer may take long.
@@ -147,6 +151,16 @@ pub async fn nothing_left(manager: &LockManager) {
     };
     let none = |list: &Option<Vec<_>>| list.as_ref().is_some_and(Vec::is_empty);
     until("no lock is left", list, none).await;
+}
+
+/// Gives back a lock that was held to the end. An impatient manager may take a busy machine for an
+/// outage, and then gives the lock back in the background.
+pub async fn given_back(guard: LockGuard) {
+    assert!(guard.is_held());
+    match within(HANG, guard.release()).await {
+        Ok(()) | Err(LockError::Unavailable { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+    }
 }
 
 /// Asks until the store serves the manager again. Only the errors of an outage are allowed until
