@@ -6,12 +6,14 @@ use std::time::Duration;
 use dlock::backend::Mode;
 use dlock::{LockError, LockManager};
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use super::{Store, free, had, held, process, queued};
+use super::{PASSED_OVER, Store, free, had, held, process, queued};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::Section;
 use crate::support::locks::{all_served, is_busy, served, shown, wants};
+use crate::support::wait::until;
 
 async fn three_processes(store: &dyn Store) -> (LockManager, LockManager, LockManager) {
     let first = process(store).await;
@@ -188,25 +190,43 @@ pub(crate) async fn readers_and_writers_are_let_in_as_they_came(store: &mut dyn 
     if !capabilities.read_write || !capabilities.fair {
         return;
     }
-    let reader = held(holder.lock("key").read()).await;
+    let mut attempt = 0;
+    unless_it_stands_still(PASSED_OVER / 3, async || {
+        attempt += 1;
+        are_let_in_as_they_came(store, &holder, &others, &format!("key:{attempt}")).await;
+    })
+    .await;
+}
+
+async fn are_let_in_as_they_came(
+    store: &dyn Store,
+    holder: &LockManager,
+    others: &[LockManager],
+    key: &str,
+) {
+    let reader = held(holder.lock(key).read()).await;
     let mut waiting = Vec::new();
     for (other, reads) in others.iter().zip([false, true, true, false]) {
-        let request = wants(other.lock("key"), reads);
+        let request = wants(other.lock(key), reads);
         waiting.push(tokio::spawn(request.acquire()));
-        queued(store, &holder, "key", waiting.len()).await;
+        queued(store, holder, key, waiting.len()).await;
     }
-    is_busy(holder.lock("key").read().try_acquire().await);
+    is_busy(holder.lock(key).read().try_acquire().await);
     reader.release().await.expect("the release");
+    // Whoever it is: the others would wait for it.
+    let are_in = async || -> Vec<bool> { waiting.iter().map(JoinHandle::is_finished).collect() };
+    let are_in = until("one is let in", are_in, |are_in| are_in.contains(&true)).await;
+    assert_eq!(are_in, [true, false, false, false]);
     let last = waiting.pop().expect("a writer");
     let mut waiting = waiting.into_iter();
     let writer = served(waiting.next().expect("a writer")).await;
-    queued(store, &holder, "key", 3).await;
+    queued(store, holder, key, 3).await;
     writer.release().await.expect("the release");
     let mut readers = Vec::new();
     for reading in waiting {
         readers.push(served(reading).await);
     }
-    let shown = shown(&holder, "key").await;
+    let shown = shown(holder, key).await;
     assert_eq!((shown.mode, shown.holders.len()), (Mode::Read, 2));
     assert!(shown.waiters == Some(1) && !last.is_finished());
     drop(readers);

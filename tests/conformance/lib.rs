@@ -379,6 +379,10 @@ pub async fn process(store: &dyn Store) -> LockManager {
     connect(config(store)).await
 }
 
+/// The shortest time after which a store may pass over a waiter who does not come for its lock: if
+/// the machine stands still for as long, the order of the queue is not kept.
+const PASSED_OVER: Duration = Duration::from_millis(1_500);
+
 /// Waits until `count` requests wait for `key`.
 async fn queued(store: &dyn Store, manager: &LockManager, key: &str, count: usize) {
     let what = format!("{count} requests wait for `{key}`");
