@@ -47,6 +47,10 @@ async fn is_renewed(store: &dyn Store, ttl: Duration) {
 }
 
 pub(crate) async fn a_fixed_lease_ends(store: &mut dyn Store) {
+    unless_it_stands_still(store.short_ttl() / 4, async || ends_fixed(store).await).await;
+}
+
+async fn ends_fixed(store: &dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let fixed = || manager.lock("key").ttl(ttl).renew(false);
@@ -65,6 +69,10 @@ pub(crate) async fn a_fixed_lease_ends(store: &mut dyn Store) {
 }
 
 pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
+    unless_it_stands_still(store.short_ttl() / 4, async || ends_hung(store).await).await;
+}
+
+async fn ends_hung(store: &dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let limit = 2 * ttl;
@@ -82,6 +90,10 @@ pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
 }
 
 pub(crate) async fn a_lease_taken_away_ends_the_body(store: &mut dyn Store) {
+    unless_it_stands_still(store.short_ttl() / 4, async || ends_its_body(store).await).await;
+}
+
+async fn ends_its_body(store: &dyn Store) {
     let manager = process(store).await;
     let ttl = store.short_ttl();
     let dropped = AtomicBool::new(false);
@@ -103,6 +115,10 @@ pub(crate) async fn a_lease_taken_away_ends_the_body(store: &mut dyn Store) {
 }
 
 pub(crate) async fn a_lease_taken_away_shows_in_the_guard(store: &mut dyn Store) {
+    unless_it_stands_still(store.short_ttl() / 4, async || shows_in_guard(store).await).await;
+}
+
+async fn shows_in_guard(store: &dyn Store) {
     let manager = process(store).await;
     let guard = held(manager.lock("key").ttl(store.short_ttl())).await;
     assert!(guard.is_held());
@@ -139,7 +155,11 @@ async fn carry_on(
 }
 
 pub(crate) async fn on_lost_continue_lets_the_body_go_on(store: &mut dyn Store) {
-    let manager = connect(store.config().ttl(store.short_ttl())).await;
+    unless_it_stands_still(store.short_ttl() / 4, async || goes_on(store).await).await;
+}
+
+async fn goes_on(store: &dyn Store) {
+    let manager = connect(super::config(store).ttl(store.short_ttl())).await;
     let (runs, running) = oneshot::channel();
     let (tell, told) = oneshot::channel();
     let body = tokio::spawn(async move { manager.scope(carry_on(runs, told)).await });
@@ -210,23 +230,33 @@ async fn keeps_its_lease_in_a_block(
 }
 
 pub(crate) async fn a_fixed_lease_is_lost_after_a_block(store: &mut dyn Store) {
-    let manager = process(store).await;
-    let request = manager.lock("key").ttl(store.short_ttl()).renew(false);
-    is_lost_after_a_block(request, store.short_ttl() * 3 / 2).await;
+    let (manager, ttl) = (process(store).await, store.short_ttl());
+    unless_it_stands_still(ttl / 4, async || {
+        let request = manager.lock("key").ttl(ttl).renew(false);
+        is_lost_after_a_block(request, ttl * 3 / 2).await;
+    })
+    .await;
 }
 
 pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block(store: &mut dyn Store) {
-    let manager = process(store).await;
-    let ttl = store.short_ttl();
-    // Renewed once, but not a second time.
-    let request = manager.lock("key").ttl(ttl).max_hold(ttl / 2);
-    is_lost_after_a_block(request, 2 * ttl).await;
+    let (manager, ttl) = (process(store).await, store.short_ttl());
+    unless_it_stands_still(ttl / 4, async || {
+        // Renewed once, but not a second time.
+        let request = manager.lock("key").ttl(ttl).max_hold(ttl / 2);
+        is_lost_after_a_block(request, 2 * ttl).await;
+    })
+    .await;
 }
 
 /// The renewal is due before `max_hold` ends. If the body's runtime renews, as for a store in
 /// memory, it stands still until after that; the renewal is then too late, but the other locks go
 /// on.
 pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn Store) {
+    let block = async || holds_up_no_other_lock(store).await;
+    unless_it_stands_still(store.short_ttl() / 4, block).await;
+}
+
+async fn holds_up_no_other_lock(store: &dyn Store) {
     let (config, ttl) = (super::config(store), store.short_ttl());
     let (done, is_done) = oneshot::channel();
     // A thread for which no runtime waits, since it may hang.
