@@ -7,9 +7,10 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use super::alone::alone;
+use super::calm::unless_it_stands_still;
 use super::locks::{
-    connect, connecting, had, held, is_misconfigured, is_unavailable, queued, says,
-    says_each_cause_once, served,
+    connect, connecting, healed_at, held, held_at_last, impatient, is_misconfigured,
+    is_unavailable, queued, says, says_each_cause_once, served,
 };
 use super::log::Log;
 use super::proxy::Proxy;
@@ -17,6 +18,10 @@ use super::wait::{HANG, within};
 
 /// Short, since some attempts here end only by this timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// If the test stands still for this long, so may a server on the same machine: then it does not
+/// say in time what is wrong.
+const STANDS_STILL: Duration = Duration::from_millis(100);
 
 fn short(config: Config) -> Config {
     config.request_timeout(REQUEST_TIMEOUT)
@@ -38,8 +43,12 @@ pub fn shown(error: &LockError) -> String {
 /// Checks that connecting to this URL fails with an error about a wrong setting that contains
 /// these words and no password (`hunter2` in tests).
 pub async fn misconfigured(url: &str, words: &[&str]) -> LockError {
-    let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
-    says(&error, words);
+    let error = unless_it_stands_still(STANDS_STILL, async || {
+        let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
+        says(&error, words);
+        error
+    })
+    .await;
     let shown = shown(&error);
     assert!(!shown.contains("hunter2"), "{shown}");
     error
@@ -97,9 +106,9 @@ pub async fn what_is_shown(url: &str, wrong: &[String], proxy: &Proxy) -> String
     }
     let config = short(Config::from_url(url).expect("a valid URL"));
     let _ = write!(text, "{config:?} {config:#?}");
-    let manager = connect(config).await;
-    let guard = held(manager.lock("guard").ttl(REQUEST_TIMEOUT)).await;
-    had(&manager, "key").await;
+    let manager = impatient(|| config.clone()).await;
+    let guard = held_at_last(|| manager.lock("guard").ttl(REQUEST_TIMEOUT)).await;
+    healed_at(&manager, "key").await;
     let request = manager.lock("key");
     let _ = write!(text, "{manager:?} {manager:#?} {guard:?} {request:?}");
     proxy.refuse(true);
@@ -121,7 +130,7 @@ pub async fn what_is_shown(url: &str, wrong: &[String], proxy: &Proxy) -> String
 /// are refused, and those that mix up the two ports are reported as that.
 pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(String, &str)]) {
     for url in trusted {
-        let manager = async || connect(super::locks::config(url)).await;
+        let manager = async || connect(super::locks::config(url).request_timeout(HANG / 6)).await;
         let (manager, other) = (manager().await, manager().await);
         let guard = held(manager.lock("key")).await;
         let waiting = tokio::spawn(other.lock("key").run(async {}));
@@ -130,11 +139,17 @@ pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(Str
         served(waiting).await;
     }
     for url in strangers {
-        let error = is_unavailable(connecting(url, REQUEST_TIMEOUT).await);
-        says(&error, &["127.0.0."]);
+        is_refused(url, &["127.0.0."]).await;
     }
     for (url, word) in mix_ups {
-        let error = is_unavailable(connecting(url, REQUEST_TIMEOUT).await);
-        says(&error, &[word, "127.0.0.1:"]);
+        is_refused(url, &[word, "127.0.0.1:"]).await;
     }
+}
+
+async fn is_refused(url: &str, words: &[&str]) {
+    unless_it_stands_still(STANDS_STILL, async || {
+        let error = is_unavailable(connecting(url, REQUEST_TIMEOUT).await);
+        says(&error, words);
+    })
+    .await;
 }
