@@ -19,6 +19,10 @@ use crate::support::locks::{
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
+/// Who made no connection looks for what is wrong for a quarter of a second, and for another kind
+/// of server a little longer. A machine that stands still this long at each turn uses that up.
+const TOO_STILL: Duration = Duration::from_millis(50);
+
 /// A call that waits for this timeout fails by hanging.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -64,8 +68,11 @@ pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) 
     }) else {
         return;
     };
-    let error = is_refusal(connecting(&url, DAY).await);
-    says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
+    let told = async || {
+        let error = is_refusal(connecting(&url, DAY).await);
+        says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
+    };
+    unless_it_stands_still(TOO_STILL, told).await;
 }
 
 /// A running service survives a restart of its store, and a call that has no time for that
@@ -96,7 +103,7 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
             is_refusal(answer);
         }
     };
-    unless_it_stands_still(timeout / 4, refused).await;
+    unless_it_stands_still(TOO_STILL, refused).await;
     shut(false);
     for manager in [&short, &patient] {
         healed(manager).await;
@@ -130,6 +137,10 @@ const OTHERS: [(Other, &str); 7] = [
 ];
 
 pub(crate) async fn another_kind_of_server_is_named(store: &mut dyn Store) {
+    unless_it_stands_still(TOO_STILL, async || is_named(store).await).await;
+}
+
+async fn is_named(store: &dyn Store) {
     let mut asking = JoinSet::new();
     let mut servers = JoinSet::new();
     for (other, says) in OTHERS {
