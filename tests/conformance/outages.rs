@@ -15,7 +15,7 @@ use crate::support::locks::{
     self, healed, healed_at, held_at_last, is_busy, is_late, is_lost, is_unavailable, says, served,
 };
 use crate::support::polls::{Polled, leave_at_poll};
-use crate::support::wait::{HANG, eventually, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// Shorter than the time in which the store may answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -123,9 +123,10 @@ async fn takes_no_longer(store: &dyn Store, request_timeout: Duration, limit: Du
     }
 }
 
-/// If the machine stands still this long, an impatient manager gets no answer in time.
+/// If the machine stands still this long at each of the many turns that an answer takes, an
+/// impatient manager does not get it in time.
 fn too_still(store: &dyn Store) -> Duration {
-    store.request_timeout() / 4
+    store.request_timeout() / 10
 }
 
 pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) {
@@ -137,18 +138,19 @@ pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) 
 }
 
 async fn serves_again(store: &dyn Store) {
-    let (manager, other) = (impatient(store).await, impatient(store).await);
+    // A waiter that is impatient may take a busy machine for an outage.
+    let (manager, other) = (impatient(store).await, process(store).await);
     for _ in 0..3 {
-        had(&manager, "key").await;
+        healed_at(&manager, "key").await;
         store.set_outage(true).await;
         is_unavailable(within(HANG, manager.lock("key").acquire()).await);
         store.set_outage(false).await;
         healed(&manager).await;
         healed(&other).await;
         // The notification of releases works again as well.
-        let guard = held(manager.lock("key")).await;
+        let guard = held_at_last(|| manager.lock("key")).await;
         let waiting = tokio::spawn(other.lock("key").run(async {}));
-        queued(store, &manager, "key", 1).await;
+        queued(store, &other, "key", 1).await;
         guard.release().await.expect("the release");
         served(waiting).await;
     }
@@ -163,7 +165,8 @@ pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
     unless_it_stands_still(too_still(store), attempt).await;
 }
 
-/// Runs this body once. Before that, an impatient manager may take a busy machine for an outage.
+/// Runs this body once. Before that, an impatient manager may take a busy machine for an outage,
+/// and a short lease may end.
 async fn ran<T>(
     lock: impl Fn() -> LockRequest,
     body: impl AsyncFnOnce() -> T,
@@ -172,7 +175,7 @@ async fn ran<T>(
     eventually("the body runs", async || {
         let once = async { body.take().expect("a body that has not run")().await };
         match within(HANG, lock().run(once)).await {
-            Err(LockError::Unavailable { .. }) if body.is_some() => None,
+            Err(LockError::Unavailable { .. } | LockError::Lost { .. }) if body.is_some() => None,
             answer => Some(answer),
         }
     })
@@ -235,9 +238,21 @@ async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
 /// It is told of the outage, or continues to wait and gets the lock afterwards.
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
+    let patient = process(store).await;
     let guard = held_at_last(|| holder.lock("key")).await;
-    let waiting = tokio::spawn(other.lock("key").run(async {}));
-    queued(store, &holder, "key", 1).await;
+    // It may take a busy machine for an outage before there is one.
+    let waiting = eventually("it waits", async || {
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
+        let is_queued = async || store.waiters(&patient, "key").await == 1;
+        let waits = async || is_queued().await || waiting.is_finished();
+        until("it waits or was told", waits, |&waits| waits).await;
+        if waiting.is_finished() {
+            is_unavailable(within(HANG, waiting).await.expect("no panic"));
+            return None;
+        }
+        Some(waiting)
+    })
+    .await;
     store.set_outage(true).await;
     sleep(2 * store.request_timeout()).await;
     store.set_outage(false).await;
@@ -312,9 +327,12 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(patient.lock("key").run(async {}));
     queued(store, &holder, "key", 1).await;
-    // On a busy machine an answer may take some time.
+    // On a busy machine an answer may take some time. Without one, it would be an outage.
     let limit = 4 * TIMEOUT;
-    is_late(within(HANG, patient.lock("key").acquire_within(limit)).await);
+    let waits = async || {
+        is_late(within(HANG, patient.lock("key").acquire_within(limit)).await);
+    };
+    unless_it_stands_still(limit / 10, waits).await;
     is_busy(within(HANG, patient.lock("key").try_acquire()).await);
     store.set_outage(true).await;
     hear_of_it(store, &patient, 8).await;
@@ -354,10 +372,15 @@ pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store)
     let patient = connect(config).await;
     let guard = held(patient.lock("key")).await;
     store.set_silence(true).await;
-    let released = tokio::spawn(guard.release());
+    let mut release = Box::pin(guard.release());
+    // The calls come after it.
+    let begun = leave_at_poll(&mut release, 1, HANG).await;
+    let goes_on = (!matches!(begun, Polled::Done(_))).then(|| tokio::spawn(release));
     hear_of_it(store, &patient, 4).await;
     store.set_silence(false).await;
-    released.abort();
+    if let Some(goes_on) = goes_on {
+        goes_on.abort();
+    }
     healed(&patient).await;
 }
 
@@ -375,6 +398,14 @@ fn many(name: &str) -> LockKey {
 }
 
 pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
+    let attempt = async || {
+        store.set_outage(false).await;
+        releases_wait_for_one_outage(store).await;
+    };
+    unless_it_stands_still(too_still(store), attempt).await;
+}
+
+async fn releases_wait_for_one_outage(store: &dyn Store) {
     let manager = impatient(store).await;
     // On a busy machine, the first connection to a server may take several attempts.
     healed(&manager).await;
@@ -397,6 +428,14 @@ pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
 
 /// The leases expire meanwhile, and the shutdown waits no longer than that.
 pub(crate) async fn a_shutdown_waits_for_one_outage(store: &mut dyn Store) {
+    let attempt = async || {
+        store.set_outage(false).await;
+        shutdown_waits_for_one_outage(store).await;
+    };
+    unless_it_stands_still(too_still(store), attempt).await;
+}
+
+async fn shutdown_waits_for_one_outage(store: &dyn Store) {
     let manager = impatient(store).await;
     let mut guards = Vec::new();
     for number in 0..MANY {
