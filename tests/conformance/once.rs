@@ -337,7 +337,8 @@ pub(crate) async fn who_waits_for_what_was_done_is_told(store: &mut dyn Store) {
     while let Some(told) = within(HANG, waiting.join_next()).await {
         is_done(told.expect("no panic"));
     }
-    assert_eq!(store.waiters(&holder, "key").await, 0);
+    // Some are told first, and leave their place in the background.
+    queued(store, &holder, "key", 0).await;
     forget(&third).await;
     had(&second, "key").await;
 }
@@ -502,15 +503,20 @@ pub(crate) async fn what_is_lost_behind_it_is_not_remembered(store: &mut dyn Sto
         return;
     };
     let fixed = || one.lock("key").ttl(store.short_ttl()).renew(false);
-    let outer = fixed().on_lost(OnLost::Continue).run(async {
-        let done = does(once(&one), Ok::<_, ()>(())).await;
-        let lock = current().expect("inside");
-        within(HANG, lock.lost()).await;
-        done
-    });
-    let ran = within(HANG, outer).await;
-    assert!(matches!(ran, Ok(Ok(()))), "{ran:?}");
-    had(&other, "key").await;
+    let attempt = async || {
+        // An earlier attempt may have left a mark: its lease ended before the body inside began.
+        one.forget("key").await.expect("forget");
+        let outer = fixed().on_lost(OnLost::Continue).run(async {
+            let done = does(once(&one), Ok::<_, ()>(())).await;
+            let lock = current().expect("inside");
+            within(HANG, lock.lost()).await;
+            done
+        });
+        let ran = within(HANG, outer).await;
+        assert!(matches!(ran, Ok(Ok(()))), "{ran:?}");
+        had(&other, "key").await;
+    };
+    unless_it_stands_still(store.short_ttl() / 4, attempt).await;
     nothing_left(&one).await;
 }
 
@@ -621,11 +627,20 @@ pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store)
     if !manager.capabilities().once {
         return;
     }
-    let body = async {
-        store.set_outage(true).await;
-        Ok::<_, ()>("done")
-    };
-    let ran = within(HANG, once(&manager).run(body)).await;
+    let begun = AtomicUsize::new(0);
+    // Before the outage, a busy machine may be taken for one.
+    let ran = eventually("the body runs", async || {
+        let body = async {
+            begun.fetch_add(1, Relaxed);
+            store.set_outage(true).await;
+            Ok::<_, ()>("done")
+        };
+        match within(HANG, once(&manager).run(body)).await {
+            Err(LockError::Unavailable { .. }) if begun.load(Relaxed) == 0 => None,
+            answer => Some(answer),
+        }
+    })
+    .await;
     assert!(matches!(ran, Ok(Ok("done"))), "{ran:?}");
     store.set_outage(false).await;
     eventually("it is marked", async || {
