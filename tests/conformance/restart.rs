@@ -8,11 +8,21 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::floors::above;
-use super::tokens::{gives_none, next};
+use super::tokens::gives_none;
 use super::{Store, connect, held, queued};
 use crate::support::critical::Section;
 use crate::support::locks::{all_served, healed, is_busy, is_done, nothing_left, served};
 use crate::support::wait::{HANG, within};
+
+/// The token of one more grant. A short lease may end on a slow machine before it is given back.
+async fn next(manager: &LockManager, key: &str) -> FencingToken {
+    let guard = held(manager.lock(key)).await;
+    let token = guard.token();
+    match guard.release().await {
+        Ok(()) | Err(LockError::Lost { .. }) => token,
+        Err(error) => panic!("{error:?}"),
+    }
+}
 
 pub(crate) async fn tokens_rise_across_a_restart(store: &mut dyn Store) {
     // A crash may undo a release: the lease then ends by itself.
