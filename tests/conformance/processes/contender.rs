@@ -10,6 +10,7 @@ use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 use super::doers;
 use super::sharers::share;
 use crate::support::resource::{Section, report};
+use crate::support::wait::eventually;
 use crate::support::worker::{self, setting};
 
 /// Why a body did not count.
@@ -83,7 +84,17 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
         let ttl = setting("TTL").parse().expect("a number");
         let floor = worker::known("FLOOR").map_or(0, |floor| floor.parse().expect("a number"));
         let config = config.ttl(Duration::from_millis(ttl)).token_floor(floor);
-        dlock::init(config).await.expect("a connection");
+        // On a busy machine it may take several attempts.
+        eventually("a connection", async || {
+            match dlock::init(config.clone()).await {
+                Err(LockError::Unavailable { .. }) => None,
+                connected => {
+                    connected.expect("a connection");
+                    Some(())
+                }
+            }
+        })
+        .await;
         match role {
             "contend" => contend(contender()).await,
             "hold" => hold(&contender()).await,
