@@ -12,6 +12,9 @@ use pty_process::blocking::{self, Pty};
 
 use crate::support::wait::{eventually_blocking, until};
 
+/// For a test with an outage, which is told after this time.
+pub(crate) const IMPATIENT: [(&str, &str); 1] = [("DLOCK_REQUEST_TIMEOUT", "5s")];
+
 /// A program on a screen of its own, killed on drop.
 pub(crate) struct Screen {
     pty: Arc<Pty>,
@@ -45,7 +48,8 @@ impl Screen {
             .args(arguments)
             .env_remove("NO_COLOR")
             .env("DLOCK_URL", url)
-            .env("DLOCK_REQUEST_TIMEOUT", "2s")
+            // The first connection may take a busy machine long.
+            .env("DLOCK_REQUEST_TIMEOUT", "10s")
             .env("dlock", env!("CARGO_BIN_EXE_dlock"))
             .env("PS1", "prompt> ")
             .env("TERM", "xterm-256color")
