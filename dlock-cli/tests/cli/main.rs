@@ -54,6 +54,16 @@ async fn ran(command: Command) -> Output {
     Program::start(command).end().await
 }
 
+/// Runs what waits for a short time only. On a busy machine that may be over before the store has
+/// answered, which is told as an outage: then it is run again.
+async fn ran_in_time(command: impl Fn() -> Command) -> Output {
+    let run = async || ran(command()).await;
+    until("the store answers in time", run, |output| {
+        code(output) != 69
+    })
+    .await
+}
+
 fn code(output: &Output) -> i32 {
     let shown = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();

@@ -12,7 +12,7 @@ use crate::screen::Screen;
 use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::wait::{HANG, until, within};
-use crate::{code, dlock, printed, ran, redis, stderr, stdout};
+use crate::{code, dlock, printed, ran, ran_in_time, redis, stderr, stdout};
 
 fn held(url: &str, key: &str, options: &[&str]) -> Program {
     let rest = [key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
@@ -132,7 +132,7 @@ async fn who_waits_is_told_when_it_is_free() {
     assert_eq!(code(&ran(dlock(&url, &["wait", "k"])).await), 0);
     let mut holder = held(&url, "k", &[]);
     printed(&holder, "pid ").await;
-    let late = ran(dlock(&url, &["wait", "-w", "1s", "k"])).await;
+    let late = ran_in_time(|| dlock(&url, &["wait", "-w", "1s", "k"])).await;
     assert_eq!(code(&late), 75, "{}", stderr(&late));
     let mut waiter = Program::start(dlock(&url, &["wait", "k"]));
     let pid = waiter.process.id().to_string();
@@ -300,9 +300,10 @@ async fn passwords_are_never_shown() {
             assert!(!said.contains("hunter2"), "{arguments:?}: {said}");
         }
     }
-    // One that is shown, and one that cannot be.
-    for url in &urls[..2] {
-        let mut top = Screen::of_tool(url, &["-v", "top"], (24, 100), &[]);
+    // One that is shown, and one that cannot be: that is asked until the time is over.
+    let soon = [("DLOCK_REQUEST_TIMEOUT", "2s")];
+    for (url, set) in [(&urls[0], &[][..]), (&urls[1], &soon[..])] {
+        let mut top = Screen::of_tool(url, &["-v", "top"], (24, 100), set);
         let shown = |text: &str| text.contains("nothing is held") || text.contains("refused");
         let text = top.until("it is told", shown).await;
         assert!(!text.contains("hunter2"), "{text}");

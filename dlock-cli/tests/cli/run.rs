@@ -9,7 +9,7 @@ use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::redis::Setup;
 use crate::support::wait::until;
-use crate::{code, dlock, lives, nobody_watches, printed, ran, redis, stderr, stdout};
+use crate::{code, dlock, lives, nobody_watches, printed, ran, ran_in_time, redis, stderr, stdout};
 
 fn send(process: &Process, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(process.id()).expect("a number"));
@@ -145,7 +145,10 @@ async fn one_at_a_time_or_as_many_as_allowed() {
         (&["-n"], "free", 0),
     ] {
         let arguments = [&["run"], options, &[key, "--", "echo", "ran"]].concat();
-        let run = ran(dlock(&url, &arguments)).await;
+        let run = match options.contains(&"-w") {
+            true => ran_in_time(|| dlock(&url, &arguments)).await,
+            false => ran(dlock(&url, &arguments)).await,
+        };
         assert_eq!(code(&run), expected, "{arguments:?}: {}", stderr(&run));
         let may = expected == 0 && !options.contains(&"--skip-ok");
         assert_eq!(stdout(&run).contains("ran"), may, "{arguments:?}");
