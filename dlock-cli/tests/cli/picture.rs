@@ -172,7 +172,9 @@ async fn the_picture_is_of_this_screen() {
     let server = redis().await;
     let _held = holder(&server.url(), "k").await;
     let screen = Screen::of_tool(&server.url(), &["top"], (26, 100), &[]);
-    screen.shows("held by sh on").await;
+    // The keys of the last line are drawn last.
+    let drawn = |text: &str| text.contains("held by sh on") && text.contains("b break");
+    screen.until("all of it is drawn", drawn).await;
     let now = screen.read(svg);
     let drawn = std::fs::read_to_string(FILE).expect("the picture");
     let (now, drawn) = (written(&now), written(&drawn));

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::screen::Screen;
+use crate::screen::{IMPATIENT, Screen};
 use crate::support::dir::TempDir;
 use crate::support::process::Process;
 use crate::support::program::Program;
@@ -76,10 +76,11 @@ async fn a_list_outlives_an_outage() {
     let proxy = Proxy::to(server.port());
     let url = server.url_through(proxy.port());
     let held = holder(&server.url(), "k").await;
-    let mut tool = dlock(&url, &["ls", "--watch", "200ms"]);
-    tool.env("DLOCK_REQUEST_TIMEOUT", "1s");
+    let watch = ["ls", "--watch", "200ms"];
+    let mut tool = dlock(&url, &watch);
+    tool.envs(IMPATIENT);
     let list = Program::start(tool);
-    let screen = Screen::of_tool(&url, &["ls", "--watch", "200ms"], (10, 60), &[]);
+    let screen = Screen::of_tool(&url, &watch, (10, 60), &IMPATIENT);
     let tables = async || list.printed().matches("\nk ").count();
     until("a table", tables, |tables| *tables > 0).await;
     screen.shows("\nk ").await;
@@ -91,16 +92,21 @@ async fn a_list_outlives_an_outage() {
         |told| !told.is_empty(),
     )
     .await;
-    let old = screen.shows("old").await;
-    assert!(old.contains("\nk "), "{old}");
+    let old = |text: &str| text.contains("old") && text.contains("\nk ");
+    screen.until("old data", old).await;
     proxy.stall(false);
     until(
         "its end is told",
         async || list.errors(),
-        |told| told.contains("again"),
+        |told| told.contains("the store answers again"),
     )
     .await;
-    assert_eq!(list.errors().lines().count(), 2, "{}", list.errors());
+    // A busy machine may add an outage: each is told once, and so is its end.
+    let told = list.errors();
+    for (number, line) in told.lines().enumerate() {
+        let is_end = line.contains("the store answers again");
+        assert_eq!(is_end, number % 2 == 1, "{told}");
+    }
     let before = tables().await;
     until("it goes on", tables, |now| *now > before).await;
     screen
@@ -123,15 +129,19 @@ async fn a_list_is_drawn_over_itself() {
         held.push(holder(&url, key).await);
     }
     let screen = Screen::of_tool(&url, &["ls", "--watch=200ms"], (8, 40), &[]);
-    let text = screen.shows("more lines").await;
-    assert!(text.starts_with("every 200ms"), "{text}");
-    assert!(text.contains("\nKEY") && text.contains("\nc "), "{text}");
-    assert!(!text.contains("\nd "), "{text}");
+    // It may be looked at while it is drawn.
+    let cut = |text: &str| {
+        text.starts_with("every 200ms")
+            && text.contains("\nKEY")
+            && text.contains("\nc ")
+            && text.contains("more lines")
+            && !text.contains("\nd ")
+    };
+    screen.until("the first of them", cut).await;
     for program in &mut held[2..] {
         program.process.terminate();
         program.end().await;
     }
-    // It may be looked at while it is drawn.
     let two = |text: &str| !text.contains("more lines") && text.lines().count() == 5;
     screen.until("fewer", two).await;
     let mut screen = screen;
