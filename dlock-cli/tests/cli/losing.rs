@@ -2,7 +2,9 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
+use crate::support::calm::unless_it_stands_still;
 use crate::support::dir::TempDir;
 use crate::support::process::command;
 use crate::support::program::Program;
@@ -18,9 +20,22 @@ const STUBBORN: &str = "trap '' TERM INT HUP; echo pid $$
     sh -c 'trap \"\" TERM INT HUP; echo child $$; while :; do sleep 0.05; done' &
     while :; do sleep 0.05; done";
 
+/// On a machine that stands still for so long, a command may be killed before it is told to end,
+/// and later than its lock is lost.
+const STANDS_STILL: Duration = Duration::from_millis(100);
+
 /// A lease as short as a busy machine bears, and a tool that asks quickly.
 fn short(url: &str, options: &[&str], script: &str) -> Program {
-    let before = [&["run", "--ttl", "6s", "-k", "1s"], options].concat();
+    with_lease(url, ["6s", "1s"], options, script)
+}
+
+/// The same with more time to end well, which a busy machine may take.
+fn ends_well(url: &str, options: &[&str], script: &str) -> Program {
+    with_lease(url, ["8s", "3s"], options, script)
+}
+
+fn with_lease(url: &str, [ttl, kill_after]: [&str; 2], options: &[&str], script: &str) -> Program {
+    let before = [&["run", "--ttl", ttl, "-k", kill_after][..], options].concat();
     let arguments = [&before[..], &["k", "--", "sh", "-c", script]].concat();
     let mut tool = dlock(url, &arguments);
     tool.env("DLOCK_REQUEST_TIMEOUT", "2s");
@@ -39,83 +54,91 @@ enum Fault {
 #[tokio::test]
 async fn the_group_is_dead_when_the_next_holder_comes() {
     for fault in [Fault::Outage, Fault::Killed, Fault::Stopped] {
-        let server = redis().await;
-        let proxy = Proxy::to(server.port());
-        let mut tool = short(&server.url_through(proxy.port()), &[], STUBBORN);
-        let command = printed(&tool, "pid ").await;
-        let child = printed(&tool, "child ").await;
-        assert_eq!(watchers(&command).len(), 1);
-        match fault {
-            Fault::Outage => proxy.stall(true),
-            Fault::Killed => tool.process.kill(),
-            Fault::Stopped => tool.process.pause(),
-        }
-        assert!(
-            lives(&command) && lives(&child),
-            "{fault:?}: there is time left"
-        );
-        let look = format!(
-            "for p in {command} {child}; do cut -d' ' -f3 /proc/$p/stat 2>/dev/null || echo none; done"
-        );
-        let next = ran(dlock(&server.url(), &["run", "k", "--", "sh", "-c", &look])).await;
-        // A line for each: a process that nobody has reaped yet, or none.
-        let states = stdout(&next);
-        let states: Vec<_> = states.lines().collect();
-        assert_eq!(states.len(), 2, "{fault:?}: {}", stderr(&next));
-        assert!(
-            states
-                .iter()
-                .all(|state| matches!(*state, "Z" | "X" | "none")),
-            "{fault:?}: {states:?}"
-        );
-        nobody_watches(&command).await;
-        match fault {
-            Fault::Outage => {}
-            Fault::Killed => continue,
-            Fault::Stopped => tool.process.resume(),
-        }
-        let ended = tool.end().await;
-        assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
+        unless_it_stands_still(STANDS_STILL, async || group_is_dead(fault).await).await;
     }
+}
+
+async fn group_is_dead(fault: Fault) {
+    let server = redis().await;
+    let proxy = Proxy::to(server.port());
+    let mut tool = short(&server.url_through(proxy.port()), &[], STUBBORN);
+    let command = printed(&tool, "pid ").await;
+    let child = printed(&tool, "child ").await;
+    assert_eq!(watchers(&command).len(), 1);
+    match fault {
+        Fault::Outage => proxy.stall(true),
+        Fault::Killed => tool.process.kill(),
+        Fault::Stopped => tool.process.pause(),
+    }
+    assert!(
+        lives(&command) && lives(&child),
+        "{fault:?}: there is time left"
+    );
+    let look = format!(
+        "for p in {command} {child}; do cut -d' ' -f3 /proc/$p/stat 2>/dev/null || echo none; done"
+    );
+    let next = ran(dlock(&server.url(), &["run", "k", "--", "sh", "-c", &look])).await;
+    // A line for each: a process that nobody has reaped yet, or none.
+    let states = stdout(&next);
+    let states: Vec<_> = states.lines().collect();
+    assert_eq!(states.len(), 2, "{fault:?}: {}", stderr(&next));
+    assert!(
+        states
+            .iter()
+            .all(|state| matches!(*state, "Z" | "X" | "none")),
+        "{fault:?}: {states:?}"
+    );
+    nobody_watches(&command).await;
+    match fault {
+        Fault::Outage => {}
+        Fault::Killed => return,
+        Fault::Stopped => tool.process.resume(),
+    }
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
 }
 
 /// So early that there is time to end well.
 #[tokio::test]
 async fn a_command_is_told_before_the_lock_is_lost() {
     for fault in [Fault::Outage, Fault::Killed, Fault::Stopped] {
-        let server = redis().await;
-        let proxy = Proxy::to(server.port());
-        let told = crate::support::dir::TempDir::default();
-        let told = told.path().join("told");
-        let script = format!(
-            "trap 'echo told > {}; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
-            told.display()
-        );
-        let mut tool = short(&server.url_through(proxy.port()), &[], &script);
-        let command = printed(&tool, "pid ").await;
-        std::fs::create_dir_all(told.parent().expect("a folder")).expect("a folder");
-        match fault {
-            Fault::Outage => proxy.stall(true),
-            Fault::Killed => tool.process.kill(),
-            Fault::Stopped => tool.process.pause(),
-        }
-        let has_ended = async || lives(&command);
-        until("it has ended", has_ended, |lives| !lives).await;
-        assert!(told.exists(), "{fault:?}");
-        nobody_watches(&command).await;
-        match fault {
-            Fault::Outage => {}
-            Fault::Killed => continue,
-            Fault::Stopped => tool.process.resume(),
-        }
-        let ended = tool.end().await;
-        assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
-        assert!(
-            stderr(&ended).contains("dlock: the l"),
-            "{}",
-            stderr(&ended)
-        );
+        unless_it_stands_still(STANDS_STILL, async || command_is_told(fault).await).await;
     }
+}
+
+async fn command_is_told(fault: Fault) {
+    let server = redis().await;
+    let proxy = Proxy::to(server.port());
+    let told = crate::support::dir::TempDir::default();
+    let told = told.path().join("told");
+    let script = format!(
+        "trap 'echo told > {}; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
+        told.display()
+    );
+    let mut tool = ends_well(&server.url_through(proxy.port()), &[], &script);
+    let command = printed(&tool, "pid ").await;
+    std::fs::create_dir_all(told.parent().expect("a folder")).expect("a folder");
+    match fault {
+        Fault::Outage => proxy.stall(true),
+        Fault::Killed => tool.process.kill(),
+        Fault::Stopped => tool.process.pause(),
+    }
+    let has_ended = async || lives(&command);
+    until("it has ended", has_ended, |lives| !lives).await;
+    assert!(told.exists(), "{fault:?}");
+    nobody_watches(&command).await;
+    match fault {
+        Fault::Outage => {}
+        Fault::Killed => return,
+        Fault::Stopped => tool.process.resume(),
+    }
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("dlock: the l"),
+        "{}",
+        stderr(&ended)
+    );
 }
 
 async fn take_away(server: &RedisServer) {
@@ -125,6 +148,10 @@ async fn take_away(server: &RedisServer) {
 
 #[tokio::test]
 async fn what_is_gone_already_is_killed_at_once() {
+    unless_it_stands_still(STANDS_STILL, is_killed_at_once).await;
+}
+
+async fn is_killed_at_once() {
     let server = redis().await;
     let script = "trap 'echo told' TERM; echo pid $$; while :; do sleep 0.05; done";
     let mut tool = short(&server.url(), &[], script);
@@ -138,32 +165,41 @@ async fn what_is_gone_already_is_killed_at_once() {
 
 #[tokio::test]
 async fn what_comes_of_a_loss_may_be_chosen() {
+    for (on_lost, expected) in [("ignore", 5), ("signal", 74)] {
+        let comes = async || comes_of_a_loss(on_lost, expected).await;
+        unless_it_stands_still(STANDS_STILL, comes).await;
+    }
+}
+
+async fn comes_of_a_loss(on_lost: &str, expected: i32) {
     let server = redis().await;
     let script = "trap 'echo told' TERM; echo pid $$; n=0
         while [ ! -e \"$DLOCK_TEST_END\" ]; do sleep 0.05; done; exit 5";
-    for (on_lost, expected) in [("ignore", 5), ("signal", 74)] {
-        let dir = crate::support::dir::TempDir::default();
-        let end = dir.path().join("end");
-        let script = script.replace("$DLOCK_TEST_END", &end.display().to_string());
-        let mut tool = short(&server.url(), &["--on-lost", on_lost], &script);
-        printed(&tool, "pid ").await;
-        take_away(&server).await;
-        eventually("the loss is told", async || {
-            tool.errors().contains("lost").then_some(())
-        })
-        .await;
-        if on_lost == "signal" {
-            printed(&tool, "told").await;
-        }
-        std::fs::write(&end, "").expect("a file");
-        let ended = tool.end().await;
-        assert_eq!(code(&ended), expected, "{on_lost}: {}", stderr(&ended));
-        assert_eq!(stdout(&ended).contains("told"), on_lost == "signal");
+    let dir = crate::support::dir::TempDir::default();
+    let end = dir.path().join("end");
+    let script = script.replace("$DLOCK_TEST_END", &end.display().to_string());
+    let mut tool = short(&server.url(), &["--on-lost", on_lost], &script);
+    printed(&tool, "pid ").await;
+    take_away(&server).await;
+    eventually("the loss is told", async || {
+        tool.errors().contains("lost").then_some(())
+    })
+    .await;
+    if on_lost == "signal" {
+        printed(&tool, "told").await;
     }
+    std::fs::write(&end, "").expect("a file");
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), expected, "{on_lost}: {}", stderr(&ended));
+    assert_eq!(stdout(&ended).contains("told"), on_lost == "signal");
 }
 
 #[tokio::test]
 async fn max_hold_ends_it() {
+    unless_it_stands_still(STANDS_STILL, ends_at_max_hold).await;
+}
+
+async fn ends_at_max_hold() {
     let server = redis().await;
     let mut tool = short(&server.url(), &["--max-hold", "1s"], STUBBORN);
     let command = printed(&tool, "pid ").await;
@@ -177,10 +213,14 @@ async fn max_hold_ends_it() {
 /// Whoever ends because it is told to has not done its work, whatever it returns.
 #[tokio::test]
 async fn what_was_told_to_end_is_not_remembered_as_done() {
+    unless_it_stands_still(STANDS_STILL, is_not_remembered).await;
+}
+
+async fn is_not_remembered() {
     let server = redis().await;
     let ends = "trap 'exit 0' TERM; echo pid $$; while :; do sleep 0.05; done";
     let once = ["--once", "1h", "--max-hold", "1s"];
-    let mut tool = short(&server.url(), &once, ends);
+    let mut tool = ends_well(&server.url(), &once, ends);
     printed(&tool, "pid ").await;
     let ended = tool.end().await;
     assert_eq!(code(&ended), 74, "{}", stderr(&ended));
@@ -200,6 +240,10 @@ async fn what_was_told_to_end_is_not_remembered_as_done() {
 /// The store is away as the command succeeds, for longer than the tool waits to give a lock back.
 #[tokio::test]
 async fn what_succeeded_in_an_outage_is_remembered_behind_it() {
+    unless_it_stands_still(STANDS_STILL, is_remembered_behind_an_outage).await;
+}
+
+async fn is_remembered_behind_an_outage() {
     let server = redis().await;
     let proxy = Proxy::to(server.port());
     let run = |url: &str, script: &str| {
@@ -252,6 +296,10 @@ async fn a_watcher_ends_with_what_it_watches() {
 /// Somebody ends it, as who ends all processes of a user.
 #[tokio::test]
 async fn a_watcher_that_was_killed_has_a_successor() {
+    unless_it_stands_still(STANDS_STILL, has_a_successor).await;
+}
+
+async fn has_a_successor() {
     let server = redis().await;
     let mut tool = short(&server.url(), &[], STUBBORN);
     let command = printed(&tool, "pid ").await;
@@ -294,7 +342,8 @@ async fn a_short_outage_is_nothing() {
         "echo pid $$; read line; exit 6",
     ];
     let mut command = dlock(&server.url_through(proxy.port()), &arguments);
-    command.env("DLOCK_REQUEST_TIMEOUT", "2s");
+    // The first connection may take a busy machine long.
+    command.env("DLOCK_REQUEST_TIMEOUT", "10s");
     let mut tool = Program::start_with(command, std::process::Stdio::piped());
     printed(&tool, "pid ").await;
     proxy.cut();
@@ -314,6 +363,10 @@ async fn what_may_not_be_signalled_runs_on_and_is_told() {
         eprintln!("not root: nothing to look at");
         return;
     }
+    unless_it_stands_still(STANDS_STILL, runs_on_and_is_told).await;
+}
+
+async fn runs_on_and_is_told() {
     let server = redis().await;
     let dir = TempDir::default();
     let put = |file: &str, name: &str, mode: u32| {
