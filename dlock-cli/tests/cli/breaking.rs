@@ -12,6 +12,10 @@ const HOLDS: [&str; 4] = [
     "echo pid $$; echo token $DLOCK_TOKEN; sleep 1000",
 ];
 
+/// A lease that outlasts some steps of the test on a busy machine. A holder learns that it is broken
+/// when it renews it, after a third.
+const TTL: [&str; 2] = ["--ttl", "12s"];
+
 /// A process that has the lock, with what it calls its token.
 async fn holder(url: &str, options: &[&str]) -> (Program, String) {
     let arguments = [&["run", "-k", "0s"], options, &["k"], &HOLDS[..]].concat();
@@ -64,7 +68,7 @@ pub(crate) async fn breaks(url: &str) {
         stderr(&free)
     );
 
-    let (mut first, token) = holder(url, &["--ttl", "6s"]).await;
+    let (mut first, token) = holder(url, &TTL).await;
     let unasked = ran(dlock(url, &["break", "k"])).await;
     assert_eq!(code(&unasked), 64, "{url}: {}", stderr(&unasked));
     assert!(
@@ -110,7 +114,7 @@ pub(crate) async fn breaks(url: &str) {
     // It has lost it, and learns that.
     assert_eq!(code(&within(HANG, first.end()).await), 74, "{url}");
 
-    let (mut second, _) = holder(url, &["--ttl", "6s"]).await;
+    let (mut second, _) = holder(url, &TTL).await;
     let broken = ran(dlock(url, &["break", "k", "--yes"])).await;
     assert_eq!(code(&broken), 0, "{url}: {}", stderr(&broken));
     assert_eq!(code(&within(HANG, second.end()).await), 74, "{url}");
@@ -120,7 +124,7 @@ pub(crate) async fn breaks(url: &str) {
 async fn one_of_several_is_named() {
     let server = redis().await;
     let url = server.url();
-    let (mut one, _) = holder(&url, &["--read", "--ttl", "6s"]).await;
+    let (mut one, _) = holder(&url, &[&["--read"], &TTL[..]].concat()).await;
     let [owner] = &owners(&url, "holders").await[..] else {
         panic!("one holder")
     };
@@ -182,7 +186,7 @@ async fn a_waiter_is_taken_out() {
 async fn a_terminal_is_asked() {
     let server = redis().await;
     let url = server.url();
-    let (mut holder, _) = holder(&url, &["--ttl", "6s"]).await;
+    let (mut holder, _) = holder(&url, &TTL).await;
     for (answer, exit) in [("\n", 75), ("n\n", 75), ("y\n", 0)] {
         let terminal = Terminal::with_tool(&["break", "k"], &server);
         terminal.shows("[y/N] ").await;

@@ -4,15 +4,18 @@
 
 use std::process::Output;
 
-use crate::doctor::{checks, told};
+use crate::doctor::{asked, checks, told};
 use crate::support::etcd::{Cluster, EtcdServer, Setup, etcd_url};
-use crate::{code, dlock, ran, stderr, stdout};
+use crate::{code, dlock, stderr, stdout};
 
 /// With time for three members on a busy machine.
 async fn doctor(url: &str) -> Output {
-    let mut tool = dlock(url, &["doctor"]);
-    tool.env("DLOCK_REQUEST_TIMEOUT", "10s");
-    ran(tool).await
+    let tool = || {
+        let mut tool = dlock(url, &["doctor"]);
+        tool.env("DLOCK_REQUEST_TIMEOUT", "10s");
+        tool
+    };
+    asked(tool, &["notify", "clock"]).await
 }
 
 #[tokio::test]
