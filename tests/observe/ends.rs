@@ -5,6 +5,7 @@ use dlock::Config;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::collector::collector;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, had};
 use crate::support::redis::RedisServer;
 use crate::support::wait::until;
@@ -43,9 +44,18 @@ async fn a_lock_that_is_kept_after_its_body_is_no_loss() {
 #[tokio::test]
 async fn a_lock_that_is_kept_in_redis_is_no_loss() {
     collector();
+    let mut attempts = 0;
+    // A call that does not come for its lock for seconds is warned of.
+    unless_it_stands_still(ms(250), async || {
+        attempts += 1;
+        is_kept_in_redis(format!("ends/kept-in-redis:{attempts}").leak()).await;
+    })
+    .await;
+}
+
+async fn is_kept_in_redis(key: &'static str) {
     let server = RedisServer::start().await;
     let manager = connect(config(&server.url())).await;
-    let key = "ends/kept-in-redis";
     for round in 1..=5 {
         let lock = manager.lock(key).template(key).min_hold(ms(50));
         lock.run(async {}).await.expect("its turn comes");

@@ -12,8 +12,8 @@ const HOLDS: [&str; 4] = [
     "echo pid $$; echo token $DLOCK_TOKEN; sleep 1000",
 ];
 
-/// A lease that outlasts some steps of the test on a busy machine. A holder learns that it is broken
-/// when it renews it, after a third.
+/// A lease that outlasts some steps of the test on a busy machine. That it is broken, its holder
+/// learns when a third of it is over.
 const TTL: [&str; 2] = ["--ttl", "12s"];
 
 /// A process that has the lock, with what it calls its token.
