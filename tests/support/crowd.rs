@@ -13,6 +13,9 @@ const PERMITS: u32 = 5;
 const WAITERS: usize = 100;
 const RELEASES: usize = 20;
 
+/// What is still to be asked is asked within this time, unless it stands still.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
+
 /// A hundred wait, in these processes. What is asked for each permit that `holder` and then
 /// others give back, by what was `asked` in all so far, and less what the looks of that
 /// time cost.
@@ -37,7 +40,7 @@ pub(crate) async fn asked_for_a_release(
     // The watches have been made when nothing is asked any more.
     let meanwhile = async || {
         let before = asked().await;
-        sleep(Duration::from_millis(300)).await;
+        sleep(QUIET).await;
         asked().await - before
     };
     until("all is quiet", meanwhile, |&more| more < WAITERS as u64 / 4).await;
