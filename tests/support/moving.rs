@@ -7,7 +7,8 @@ use dlock::{Config, FencingToken, LockManager, current};
 use tokio::task::JoinSet;
 
 use super::critical::Section;
-use super::locks::{all_served, connect};
+use super::locks::{all_served, config, connect};
+use super::wait::HANG;
 
 /// A day of Redis, whose counter goes by its clock's microseconds.
 pub(crate) const A_DAY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -46,7 +47,8 @@ fn token() -> FencingToken {
 /// Two versions are up: two processes of each, all at work.
 pub(crate) async fn both_are_up(table: &Arc<Table>, [old, new]: [&str; 2], versions: [Takes; 2]) {
     const ROUNDS: usize = 15;
-    let manager = async |url: &str| connect(super::locks::config(url)).await;
+    // No store is away: one that is silent is slow.
+    let manager = async |url: &str| connect(config(url).request_timeout(HANG)).await;
     let mut working = JoinSet::new();
     for takes in versions.into_iter().cycle().take(4) {
         let (old, new) = (manager(old).await, manager(new).await);
