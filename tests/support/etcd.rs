@@ -87,9 +87,10 @@ impl Etcd {
         format!("{}={}", self.name, self.peer_url())
     }
 
-    /// Runs `etcdctl`, as an operator would.
+    /// Runs `etcdctl`, as an operator would who has the time that a busy machine needs.
     pub(crate) async fn control(&self, words: &[&str]) -> String {
-        let output = self.try_control(words).await;
+        let patient = ["--dial-timeout=60s", "--command-timeout=60s"];
+        let output = self.try_control(&[&patient[..], words].concat()).await;
         assert!(
             output.status.success(),
             "etcdctl {words:?}: {}",
