@@ -10,6 +10,7 @@ use dlock_conformance::Store as _;
 use tokio::time::sleep;
 
 use crate::harness::{connect, lease_of, places};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{free, held, nothing_left, queued, served, shown};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::{EtcdStore, SHORT_TTL};
@@ -28,6 +29,10 @@ async fn says_since(manager: &LockManager) -> HolderInfo {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waited_says_since_when_it_holds_the_lock() {
+    unless_it_stands_still(SHORT_TTL / 4, who_waited_says_since_when).await;
+}
+
+async fn who_waited_says_since_when() {
     let store = EtcdStore::start().await;
     let (one, next) = (connect(&store.url()).await, connect(&store.url()).await);
     let operator = connect(&store.url()).await;
@@ -76,11 +81,15 @@ async fn who_waited_says_since_when_it_holds_the_lock() {
 /// It is not the value by which it is known any more, and others keep its lease alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_not_renewed_any_more_leaves_nothing() {
+    let ttl = Duration::from_secs(3);
+    unless_it_stands_still(ttl / 4, async || is_not_renewed_any_more(ttl).await).await;
+}
+
+async fn is_not_renewed_any_more(ttl: Duration) {
     let store = EtcdStore::start().await;
     let operator = connect(&store.url()).await;
     let backend = Arc::new(Etcd::from_url(&store.url()).expect("a valid URL"));
     within(HANG, backend.start()).await.expect("a connection");
-    let ttl = Duration::from_secs(3);
     let beside = Request::new("beside", Mode::Write, ttl);
     within(HANG, backend.acquire(&beside))
         .await
