@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use dlock::LockManager;
 use dlock::backend::etcd::Etcd;
-use dlock::{Config, LockManager};
 use etcd_client::ConnectOptions;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use crate::harness::{PATIENCE, config, connect};
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{Cluster, EtcdServer, Setup};
-use crate::support::locks::{self, by, had, healed, held, is_misconfigured, queued, served};
+use crate::support::locks::{by, had, healed, held, is_misconfigured, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
@@ -55,18 +56,6 @@ fn url(server: &EtcdServer, login: &str) -> String {
     format!("etcd://{login}127.0.0.1:{}", server.port())
 }
 
-/// A restart is seconds of work for a server on a busy machine: an outage of it is told to who
-/// waits after this time.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-fn config(url: &str) -> Config {
-    crate::harness::config(url).request_timeout(REQUEST_TIMEOUT)
-}
-
-pub(crate) async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url)).await
-}
-
 const LOGIN: &str = "dlock:password@";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +81,7 @@ async fn who_logs_in_may_be_said_by_options() {
             .with_timeout(Duration::from_secs(1))
             .with_require_leader(false);
         let store = Etcd::with_options(&url, options).expect("a URL");
-        let store = store.request_timeout(REQUEST_TIMEOUT);
+        let store = store.request_timeout(PATIENCE);
         let (manager, other) = (by(store.clone()).await, by(store).await);
         assert!(!format!("{manager:?}").contains(password), "{manager:?}");
         let guard = held(manager.lock("key")).await;
@@ -188,8 +177,7 @@ async fn tokens_that_end_are_asked_for_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_that_are_taken_away_are_told() {
     let server = with_users(Setup::default()).await;
-    let config = Config::from_url(&url(&server, LOGIN)).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("a connection");
+    let manager = connect(&url(&server, LOGIN)).await;
     had(&manager, "key").await;
     let revoke = "role revoke-permission dlock dlock/ --prefix";
     as_root(&server, revoke).await;

@@ -6,9 +6,9 @@ use dlock::{LockError, LockManager};
 use dlock_conformance::Store as _;
 use tokio::task::JoinSet;
 
-use crate::harness::{config, places};
+use crate::harness::{connect, places};
 use crate::support::etcd::{EtcdServer, Setup, etcd_url};
-use crate::support::locks::{self, all_at_once, free, had, served};
+use crate::support::locks::{all_at_once, free, had, served};
 use crate::support::proxy::Proxy;
 use crate::{EtcdStore, auth};
 
@@ -16,11 +16,6 @@ const LOCKS: usize = 32;
 
 /// While one is on its way, the others gather.
 const ON_ITS_WAY: Duration = Duration::from_millis(20);
-
-/// On a busy machine one of so many requests may take long.
-async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url).request_timeout(Duration::from_secs(20))).await
-}
 
 /// A section of each of these locks at the same time.
 async fn sections(manager: &LockManager, keys: &[String]) -> Vec<Result<(), LockError>> {
@@ -99,7 +94,7 @@ async fn one_that_is_refused_fails_alone() {
     }
     let proxy = Proxy::to(server.port());
     let url = format!("etcd://part:password@127.0.0.1:{}", proxy.port());
-    let manager = auth::connect(&url).await;
+    let manager = connect(&url).await;
     had(&manager, "own").await;
     proxy.delay(Some(ON_ITS_WAY));
     let (own, others) = (keys("own", LOCKS / 2), keys("other", LOCKS / 2));

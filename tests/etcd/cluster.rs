@@ -6,9 +6,12 @@ use dlock::LockManager;
 use dlock_conformance::failover::{Failure, Led};
 use dlock_conformance::{Store, async_trait, failovers};
 
-use crate::harness::{config, connect};
+use crate::harness::{config, hasty, hasty_config};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::etcd::{Cluster, etcd_url};
-use crate::support::locks::{had, healed, held, is_done, is_unavailable, queued, served};
+use crate::support::locks::{
+    self, had, healed, held, held_at_last, is_done, is_unavailable, queued, served,
+};
 use crate::support::wait::{HANG, eventually, within};
 
 /// Longer than an election on a busy machine.
@@ -19,28 +22,37 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 async fn managers(url: &str) -> Vec<LockManager> {
     let mut all = Vec::new();
     for _ in 0..6 {
-        let config = config(url).request_timeout(REQUEST_TIMEOUT);
-        let connecting = within(HANG, LockManager::connect(config));
-        all.push(connecting.await.expect("a connection"));
+        all.push(manager(url).await);
     }
     all
+}
+
+async fn manager(url: &str) -> LockManager {
+    locks::connect(config(url).request_timeout(REQUEST_TIMEOUT)).await
 }
 
 /// A member is paused: it is there, and silent. The watches and streams that
 /// went to it say nothing any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_member_paused_in_turn() {
+    unless_it_stands_still(PAUSED_TTL / 4, members_are_paused).await;
+}
+
+/// Renewals are due while a member is paused.
+const PAUSED_TTL: Duration = Duration::from_secs(12);
+
+async fn members_are_paused() {
     let cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
     let managers = managers(&url).await;
-    let ttl = Duration::from_secs(12);
     for (member, server) in cluster.servers.iter().enumerate() {
         let mut others: Vec<_> = cluster.ports();
         others.retain(|port| *port != server.port());
-        let holder = connect(&etcd_url(&others)).await;
+        let holder = manager(&etcd_url(&others)).await;
         let mut guards = Vec::new();
         for (number, manager) in managers.iter().enumerate() {
-            let request = manager.lock(format!("held:{member}:{number}")).ttl(ttl);
+            let request = manager.lock(format!("held:{member}:{number}"));
+            let request = request.ttl(PAUSED_TTL);
             guards.push(request.acquire().await.expect("the lock"));
         }
         let guard = held(holder.lock("key")).await;
@@ -96,7 +108,7 @@ async fn a_member_that_is_cut_off() {
     served(waiting).await;
     // It alone is no cluster.
     let port = cluster.servers[member].port();
-    let alone = config(&etcd_url(&[port]));
+    let alone = hasty_config(&etcd_url(&[port]));
     is_unavailable(within(HANG, LockManager::connect(alone)).await);
     cluster.join(member).await;
     for manager in &managers {
@@ -109,8 +121,8 @@ async fn a_member_that_is_cut_off() {
 async fn a_majority_that_is_gone() {
     let mut cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
-    let manager = connect(&url).await;
-    let guard = held(manager.lock("key")).await;
+    let manager = hasty(&url).await;
+    let guard = held_at_last(|| manager.lock("key")).await;
     let ports = cluster.ports();
     for server in &mut cluster.servers[..2] {
         server.kill();
@@ -133,9 +145,7 @@ async fn a_new_leader_remembers_what_was_done_for_longer() {
     const TIME: Duration = Duration::from_secs(600);
     const PASSED: Duration = Duration::from_secs(5);
     let cluster = Cluster::start().await;
-    let config = config(&etcd_url(&cluster.ports())).request_timeout(REQUEST_TIMEOUT);
-    let manager = within(HANG, LockManager::connect(config)).await;
-    let manager = manager.expect("a connection");
+    let manager = manager(&etcd_url(&cluster.ports())).await;
     let guard = held(manager.lock("key").once(TIME)).await;
     guard.release_done().await.expect("the release");
     // When it was asked, and answered, how much of its time is left.

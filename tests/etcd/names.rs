@@ -10,7 +10,8 @@ use etcd_client::{
 };
 
 use crate::EtcdStore;
-use crate::harness::{config, connect, lease_of, places};
+use crate::harness::{HASTE, config, connect, hasty, lease_of, places};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{self, free, had, held, is_busy, queued, served};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -119,8 +120,12 @@ async fn arrives(store: &EtcdStore) {
 /// written under its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_put_finds_nobody_under_its_name() {
+    unless_it_stands_still(HASTE / 8, late_put).await;
+}
+
+async fn late_put() {
     let store = EtcdStore::start_alone().await;
-    let manager = connect(&store.url()).await;
+    let manager = hasty(&store.url()).await;
     let judge = connect(&store.direct()).await;
     // Its lease goes on.
     let kept = held(manager.lock("held")).await;
@@ -170,8 +175,12 @@ async fn a_late_put_finds_nobody_under_its_name() {
 /// request has the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_delete_leaves_the_next_one_alone() {
+    unless_it_stands_still(HASTE / 8, late_delete).await;
+}
+
+async fn late_delete() {
     let store = EtcdStore::start_alone().await;
-    let manager = connect(&store.url()).await;
+    let manager = hasty(&store.url()).await;
     let had = async || {
         let guard = within(HANG, manager.lock("key").acquire()).await;
         (guard.expect("the lock"), written(&store, "key").await)
@@ -193,8 +202,12 @@ async fn a_late_delete_leaves_the_next_one_alone() {
 /// The same of what is deleted for a waiter who has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_withdrawal_leaves_the_next_one_alone() {
+    unless_it_stands_still(HASTE / 8, late_withdrawal).await;
+}
+
+async fn late_withdrawal() {
     let store = EtcdStore::start_alone().await;
-    let manager = connect(&store.url()).await;
+    let manager = hasty(&store.url()).await;
     let judge = connect(&store.direct()).await;
     let holder = held(judge.lock("key")).await;
     let leaving = tokio::spawn(manager.lock("key").run(async {}));

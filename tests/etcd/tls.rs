@@ -6,7 +6,7 @@ use dlock::LockManager;
 use dlock::backend::etcd::Etcd;
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
-use crate::harness::{config, connect};
+use crate::harness::{connect, hasty_config};
 use crate::support::etcd::Setup;
 use crate::support::locks::{by, had};
 use crate::support::secure::encrypted;
@@ -55,7 +55,7 @@ async fn a_client_shows_its_certificate() {
         server.port(),
         known.authority.display()
     );
-    let error = within(HANG, LockManager::connect(config(&url))).await;
+    let error = within(HANG, LockManager::connect(hasty_config(&url))).await;
     error.expect_err("a client that shows nothing");
     let shown = format!(
         "{url}&cert={}&key={}",
