@@ -4,14 +4,17 @@ use std::time::{Duration, Instant};
 
 use dlock::backend::memcached::Memcached;
 use dlock::backend::{Backend, Mode, Request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::TTL;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, held};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::polls::join_all;
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// So many connections one runtime has.
 const CONNECTIONS: usize = 16;
@@ -40,14 +43,26 @@ async fn those_who_give_up_do_not_pile_up_connections() {
             answer.map(drop).expect_err("a store that does not answer");
         }
     }
-    let made = proxy.accepted() - before;
-    assert!((1..=CONNECTIONS).contains(&made), "{made} connections");
     proxy.stall(false);
+    let made = accepted(&proxy).await - before - 1;
+    assert!((1..=CONNECTIONS).contains(&made), "{made} connections");
     let request = Request::new("key", Mode::Write, TTL);
     let grant = within(HANG, store.try_acquire(&request)).await;
     grant.expect("an answer").expect("a free lock");
-    assert_eq!(proxy.accepted() - before, made);
+    assert_eq!(accepted(&proxy).await - before - 2, made);
     within(HANG, store.stop()).await;
+}
+
+/// How many have connected by now, and this one. They are accepted in turn, and one who has
+/// connected may not have been yet.
+async fn accepted(proxy: &Proxy) -> usize {
+    let asks = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).await?;
+        stream.write_all(b"version\r\n").await?;
+        stream.read_u8().await
+    };
+    within(HANG, asks).await.expect("our own memcached");
+    proxy.accepted()
 }
 
 /// A connection that a firewall has forgotten: the renewal finds out in time to
@@ -55,12 +70,15 @@ async fn those_who_give_up_do_not_pile_up_connections() {
 #[tokio::test]
 async fn a_dead_connection_costs_no_lease() {
     let server = MemcachedServer::start().await;
-    let proxy = Proxy::to(server.port());
-    let manager = connect(config(&memcached_url(proxy.port())).request_timeout(HANG)).await;
-    let guard = held(manager.lock("key").ttl(TTL)).await;
-    proxy.freeze();
-    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
-    assert!(guard.is_held());
+    let is_kept = async || {
+        let proxy = Proxy::to(server.port());
+        let manager = connect(config(&memcached_url(proxy.port())).request_timeout(HANG)).await;
+        let guard = held(manager.lock("key").ttl(TTL)).await;
+        proxy.freeze();
+        tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+        assert!(guard.is_held());
+    };
+    unless_it_stands_still(TTL / 8, is_kept).await;
 }
 
 /// However many leases are renewed together: the request timeout is that of all
@@ -74,19 +92,29 @@ async fn many_renewals_take_no_longer_than_one() {
     let store = Memcached::from_url(&memcached_url(proxy.port())).expect("a valid URL");
     let store = store.request_timeout(REQUEST_TIMEOUT);
     within(HANG, store.start()).await.expect("a connection");
-    let request = |number| Request::new(format!("key:{number}"), Mode::Write, 10 * TTL);
-    let requests: Vec<_> = (0..LEASES).map(request).collect();
-    for request in &requests {
-        let grant = store.try_acquire(request).await.expect("an answer");
-        grant.expect("a free lock");
+    let mut requests = Vec::new();
+    for number in 0..LEASES {
+        // In so little time, a busy server may not have answered.
+        let granted = eventually("the lock is had", async || {
+            let request = Request::new(format!("key:{number}"), Mode::Write, 20 * HANG);
+            let grant = store.try_acquire(&request).await.ok()?;
+            grant.map(|_| request)
+        });
+        requests.push(granted.await);
     }
-    let answers = within(HANG, store.renew(&requests)).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let renewed = async || within(HANG, store.renew(&requests)).await;
+    until("all are renewed", renewed, |answers| {
+        answers.iter().all(Result::is_ok)
+    })
+    .await;
     proxy.stall(true);
-    let start = Instant::now();
-    let answers = within(HANG, store.renew(&requests)).await;
-    let took = start.elapsed();
-    assert_eq!(answers.len(), LEASES);
-    assert!(answers.iter().all(Result::is_err), "{answers:?}");
-    assert!(took < 10 * REQUEST_TIMEOUT, "{took:?}");
+    unless_it_stands_still(REQUEST_TIMEOUT, async || {
+        let start = Instant::now();
+        let answers = renewed().await;
+        let took = start.elapsed();
+        assert_eq!(answers.len(), LEASES);
+        assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        assert!(took < 10 * REQUEST_TIMEOUT, "{took:?}");
+    })
+    .await;
 }
