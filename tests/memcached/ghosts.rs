@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use dlock_conformance::Store;
 use tokio::time::sleep;
 
-use crate::harness::{connect, holder};
+use crate::harness::{connect, hasty, holder};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, served};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
@@ -16,10 +17,14 @@ use crate::{MemcachedStore, TTL, lock_name};
 /// lock back does so for as long as the later request may arrive.
 #[tokio::test]
 async fn the_last_of_several_late_requests_leaves_no_ghost() {
+    unless_it_stands_still(TTL / 12, several_late_requests).await;
+}
+
+async fn several_late_requests() {
     let server = MemcachedServer::start().await;
     let proxy = Proxy::to(server.port());
     let judge = connect(&server.url()).await;
-    let manager = connect(&memcached_url(proxy.port())).await;
+    let manager = hasty(&memcached_url(proxy.port())).await;
     had(&manager, "key").await;
     let held = held(judge.lock("key")).await;
 
@@ -66,6 +71,11 @@ async fn a_lock_has_its_end_from_the_first_command_on() {
 /// looks tell it, and are no more than anybody else's.
 #[tokio::test]
 async fn a_lost_answer_makes_waiting_no_dearer() {
+    // The first looks would come later, and be counted.
+    unless_it_stands_still(Duration::from_millis(200), waits_after_a_lost_answer).await;
+}
+
+async fn waits_after_a_lost_answer() {
     let store = <MemcachedStore as Store>::start().await;
     let bound = store.costs().expect("it counts").waiting;
     let holder = connect(&store.server.url()).await;
