@@ -16,7 +16,7 @@ use super::program::Program;
 use super::proxy::Proxy;
 use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
-use super::wait::eventually;
+use super::wait::{eventually, eventually_blocking};
 
 /// What sessions are measured by, in milliseconds: short, so that the end of one
 /// is seen within a test.
@@ -174,7 +174,7 @@ impl ZooKeeper {
 
     /// How many transactions the server has done so far in its present life.
     pub(crate) fn transactions(&self) -> u64 {
-        let answer = self.asked("srvr").expect("an answer");
+        let answer = eventually_blocking("it says what it has done", || self.asked("srvr"));
         let zxid = answer
             .lines()
             .find_map(|line| line.strip_prefix("Zxid: 0x"));

@@ -1,11 +1,14 @@
 //! What `dlock doctor` finds out about servers.
 
+use std::time::Duration;
+
 use dlock::LockManager;
 use dlock::backend::{Finding, Level};
 
-use crate::harness::connect;
+use crate::harness::{config, connect};
 use crate::numbers::{FIRST_REFUSED, aged};
-use crate::support::wait::{HANG, within};
+use crate::support::locks;
+use crate::support::wait::{HANG, eventually_blocking, within};
 use crate::support::zookeeper::{Ensemble, Setup};
 
 /// What was found of this.
@@ -31,7 +34,7 @@ async fn what_a_server_does_is_told() {
     let server = Setup::default().extended().start().await;
     let url = format!("zookeeper://127.0.0.1:{}/test", server.port());
     let manager = connect(&url).await;
-    let version = server.asked("srvr").expect("an answer");
+    let version = eventually_blocking("an answer", || server.asked("srvr"));
     let version = version.split(['-', ',']).next().expect("a version");
     let version = version.trim_start_matches("Zookeeper version: ");
     says(&manager, "version", Level::Ok, &[version, "standalone"]).await;
@@ -59,7 +62,8 @@ async fn what_a_server_does_not_do_is_told() {
 #[tokio::test]
 async fn servers_that_the_url_does_not_name_are_told() {
     let ensemble = Ensemble::start().await;
-    let all = connect(&format!("zookeeper://{}/test", ensemble.hosts())).await;
+    let url = format!("zookeeper://{}/test", ensemble.hosts());
+    let all = connect(&url).await;
     says(&all, "ensemble", Level::Ok, &["3 servers", "1 may be down"]).await;
     let versions = found(&all, "version").await;
     let modes = ["leader", "follower", "follower"];
@@ -73,9 +77,11 @@ async fn servers_that_the_url_does_not_name_are_told() {
     says(&one, "ensemble", Level::Warn, &words).await;
 
     // One that takes connections and answers nobody.
+    let hasty = config(&url).request_timeout(Duration::from_secs(5));
+    let hasty = locks::connect(hasty).await;
     let hangs = &ensemble.0[(ensemble.leader().await + 1) % 3];
     hangs.pause();
-    let versions = found(&all, "version").await;
+    let versions = found(&hasty, "version").await;
     let place = format!("127.0.0.1:{}: it takes", hangs.port());
     let is_told =
         |finding: &Finding| finding.level == Level::Warn && finding.message.contains(&place);

@@ -11,7 +11,8 @@ use crate::support::proxy::Proxy;
 use crate::support::wait::until;
 use crate::support::zookeeper::{ZooKeeperServer, nodes};
 
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than a Java machine is silent where much else runs.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn config(url: &str) -> Config {
     locks::config(url).request_timeout(REQUEST_TIMEOUT)

@@ -32,6 +32,7 @@ use dlock_conformance::{Costs, Since, Store, async_trait, conformance, contender
 use zookeeper_client::Error;
 
 use support::proxy::Proxy;
+use support::wait::eventually_blocking;
 use support::zookeeper::{Setup, ZooKeeperServer, nodes};
 
 /// A folder of the test's own, in a server that others use too and which is
@@ -139,8 +140,8 @@ impl Store for ZooKeeperStore {
     }
 
     async fn asked(&self) -> u64 {
-        let requests = self.server.number("zk_packets_received");
-        requests.expect("a number")
+        let requests = || self.server.number("zk_packets_received");
+        eventually_blocking("it says what it was asked", requests)
     }
 }
 

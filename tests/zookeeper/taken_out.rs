@@ -7,6 +7,7 @@ use dlock::LockManager;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::harness::{Scene, config, connect};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{self, had, held, is_taken_out, served, shown};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
@@ -40,8 +41,8 @@ async fn one_who_waits_for_permits_is_taken_out() {
 #[tokio::test]
 async fn one_that_is_about_to_watch_is_told() {
     let scene = Scene::set().await;
-    let operator =
-        locks::connect(config(&scene.url()).request_timeout(Duration::from_secs(2))).await;
+    // It leaves the waiter the time to come.
+    let operator = locks::connect(config(&scene.url()).request_timeout(HANG)).await;
     let proxy = scene.proxy();
     let patient = config(&scene.url_through(&proxy, "30s")).request_timeout(HANG);
     let manager = locks::connect(patient).await;
@@ -105,6 +106,10 @@ async fn one_that_does_not_come_loses_its_place() {
 /// the lock when the time is over after which its place is taken without it.
 #[tokio::test]
 async fn one_that_was_let_in_meanwhile_keeps_its_lock() {
+    unless_it_stands_still(Duration::from_secs(1), one_that_was_let_in).await;
+}
+
+async fn one_that_was_let_in() {
     let server = Setup::default().start().await;
     let client = server.client().await;
     let url = |port: u16| format!("zookeeper://127.0.0.1:{port}/dlock?session_timeout=30s");

@@ -10,8 +10,11 @@ use zookeeper_client::Error;
 
 use crate::harness::{Scene, config, connect};
 use crate::messages::{Asked, Counter, read_by};
-use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
-use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::locks::{
+    self, had, healed, held, held_at_last, is_busy, is_lost, queued, served,
+};
+use crate::support::polls::{Polled, drive_until, drop_at_poll};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::{Setup, make};
@@ -140,13 +143,17 @@ async fn a_node_that_was_given_back_holds_nothing() {
 /// deleted in its lease's time is deleted later.
 #[tokio::test]
 async fn a_deletion_that_failed_is_made_up_for_after_the_ttl() {
+    let ttl = Duration::from_millis(300);
+    unless_it_stands_still(ttl / 4, async || is_made_up_for(ttl).await).await;
+}
+
+async fn is_made_up_for(ttl: Duration) {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
     let manager = connect(&scene.url_through(&proxy, LONG)).await;
-    let ttl = Duration::from_millis(300);
     for release in [true, false] {
-        let guard = manager.lock("key").ttl(ttl).acquire().await;
-        let guard = guard.expect("the lock");
+        // The server may be slower than that.
+        let guard = held_at_last(|| manager.lock("key").ttl(ttl)).await;
         proxy.refuse(true);
         within(HANG, guard.lost()).await;
         if release {
@@ -225,13 +232,18 @@ async fn a_folder_whose_maker_is_dropped_vanishes() {
 /// its ttl is long: the session does not last as long.
 #[tokio::test]
 async fn a_lease_ends_before_its_session_can() {
+    // A quarter of the holder's session.
+    unless_it_stands_still(Duration::from_millis(500), ends_before_its_session).await;
+}
+
+async fn ends_before_its_session() {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
     let manager = connect(&scene.url_through(&proxy, SHORT)).await;
     let other = connect(&scene.url()).await;
     let guard = held(manager.lock("key")).await;
-    let next = tokio::spawn(other.lock("key").acquire());
-    queued(&other, "key", 1).await;
+    let mut next = tokio::spawn(other.lock("key").acquire());
+    drive_until(&mut next, queued(&other, "key", 1)).await;
 
     proxy.stall(true);
     let next = served(next).await;
@@ -272,6 +284,10 @@ async fn a_waiter_outlives_its_session() {
 /// with each list the floor of the tokens: neither is a round trip more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_section_behind_another_is_five_round_trips() {
+    unless_it_stands_still(Duration::from_millis(500), five_round_trips).await;
+}
+
+async fn five_round_trips() {
     const SECTIONS: u64 = 30;
     const CREATE: i32 = 15;
     /// Several reads as one: a list and the floor, or a look at what is waited for.
