@@ -149,9 +149,7 @@ mod tests {
 
     /// A listener whose queue is full: the kernel drops what is sent to it.
     async fn black_hole() -> (Socket, Vec<TcpStream>) {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        socket.bind(&any.into()).expect("a free port");
+        let socket = taken_port();
         socket.listen(0).expect("a listener");
         let address = address_of(&socket);
         let mut queued = Vec::new();
@@ -159,6 +157,14 @@ mod tests {
             queued.push(stream.expect("a place in the queue"));
         }
         (socket, queued)
+    }
+
+    /// Nobody listens there.
+    fn taken_port() -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).expect("a free port");
+        socket
     }
 
     fn address_of(socket: &Socket) -> SocketAddr {
@@ -183,9 +189,9 @@ mod tests {
     async fn an_address_where_nobody_listens_is_passed_over() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let good = server.local_addr().expect("its address");
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let nobody = free.local_addr().expect("its address");
-        drop(free);
+        // Taken, so that nobody else comes to listen there.
+        let taken = taken_port();
+        let nobody = address_of(&taken);
         let stream = connect_to_one([nobody, good].into_iter()).await;
         let stream = stream.expect("a connection");
         assert_eq!(stream.peer_addr().expect("its address"), good);
