@@ -6,9 +6,11 @@ use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Request};
 use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, is_lost, is_shut_down};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
+use crate::support::wait::HANG;
 use crate::{connect, current_thread, manager, seconds};
 
 /// Of a body that would not end, while this goes wrong.
@@ -201,16 +203,17 @@ fn a_store_that_tells_of_no_losses_keeps_nobody_from_renewal() {
     let (done, is_done) = std::sync::mpsc::channel();
     // A thread that nobody waits for, since it may hang.
     std::thread::spawn(move || {
-        let renewed = current_thread().block_on(async {
+        let ttl = seconds(2);
+        let is_renewed = async || {
             let here = Talkative::default().manager().await;
-            // On a busy machine the keeper may come a second late.
-            let ttl = seconds(2);
-            here.lock("k").ttl(ttl).run(sleep(2 * ttl)).await
-        });
-        done.send(renewed)
+            let ran = here.lock("k").ttl(ttl).run(sleep(2 * ttl)).await;
+            ran.expect("it is renewed");
+        };
+        current_thread().block_on(unless_it_stands_still(ttl / 4, is_renewed));
+        done.send(())
     });
-    let renewed = is_done.recv_timeout(seconds(60));
-    renewed.expect("the keeper does not hang").unwrap();
+    let renewed = is_done.recv_timeout(HANG);
+    renewed.expect("it is renewed, and the keeper does not hang");
 }
 
 /// The time until which a lock is held moves on with each renewal, and is never later than

@@ -83,7 +83,7 @@ fn two_numbers_for_one_key_are_told_once_for_the_key() {
         let permits = |most| {
             manager
                 .lock("api:acme")
-                .ttl(Duration::from_secs(9))
+                .ttl(Duration::from_secs(90))
                 .permits(most)
         };
         let first = held(permits(2)).await;
