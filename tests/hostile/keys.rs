@@ -1,7 +1,5 @@
 //! Any text in the place of a key or a namespace.
 
-use std::time::Duration;
-
 use dlock::{Config, LockError, LockManager, MAX_KEY_BYTES};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -125,8 +123,8 @@ fn any_text_is_a_key_or_refused() {
 
 /// Keys that a store could take for one another, or for something of its own.
 async fn are_kept_apart(url: &str, keys: &[String]) -> TestCaseResult {
-    let quick = |url| connect(config(url).request_timeout(Duration::from_secs(10)));
-    let (manager, other) = (quick(url).await, quick(url).await);
+    let patient = |url| connect(config(url).request_timeout(HANG));
+    let (manager, other) = (patient(url).await, patient(url).await);
     let most = manager.capabilities().max_key_bytes;
     let mut names: Vec<_> = keys
         .iter()

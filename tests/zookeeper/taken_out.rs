@@ -73,6 +73,11 @@ async fn one_that_is_about_to_watch_is_told() {
 /// comes again, it queues.
 #[tokio::test]
 async fn one_that_does_not_come_loses_its_place() {
+    // The operator is soon tired of waiting, for the server too.
+    unless_it_stands_still(Duration::from_millis(100), one_that_does_not_come).await;
+}
+
+async fn one_that_does_not_come() {
     let scene = Scene::set().await;
     let operator =
         locks::connect(config(&scene.url()).request_timeout(Duration::from_secs(2))).await;
