@@ -9,7 +9,7 @@ use dlock_conformance::{Store, async_trait, conformance, failovers};
 
 use crate::recipes::Recipe;
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, SHORT, follows, may_move};
+use crate::support::cluster::{Cluster, follows, may_move};
 use crate::support::locks::{config, connect, held, is_unavailable, says, wants};
 use crate::support::sentinel::{Deployment, Passwords, replicated};
 use crate::support::wait::{HANG, eventually, within};
@@ -87,7 +87,7 @@ impl<R: Recipe> Store for Masters<R> {
 
     async fn start() -> Self {
         Self {
-            cluster: Cluster::start(SHORT).await,
+            cluster: Cluster::watchful().await,
             lost: None,
             recipe: PhantomData,
         }

@@ -42,6 +42,12 @@ impl Cluster {
         Self::of(launch(setup, 2 * MASTERS).await).await
     }
 
+    /// One that replaces its masters when a test has it do so, and never takes a busy machine for
+    /// a dead master.
+    pub(crate) async fn watchful() -> Self {
+        Self::start(LONG).await
+    }
+
     /// A calm one with so many masters, and as many replicas.
     pub(crate) async fn of_masters(count: usize) -> Self {
         let setup = Setup::default().in_cluster(LONG);
@@ -92,7 +98,7 @@ impl Cluster {
     async fn of(servers: Vec<RedisServer>) -> Self {
         let masters = servers.len() / 2;
         // They tell each other the more often, the sooner they would give one up.
-        let node_timeout = servers[0].node_timeout().to_string();
+        let node_timeout = servers[0].node_timeout().as_millis().to_string();
         let times_out = async |servers: &[RedisServer], timeout: &str| {
             for server in servers {
                 let words = ["CONFIG", "SET", "cluster-node-timeout", timeout];
@@ -204,17 +210,36 @@ impl Cluster {
     /// over.
     pub(crate) async fn fail_over(&mut self, number: usize) {
         self.servers[number].kill();
-        self.taken_over(number).await;
-    }
-
-    /// Waits until the replica of this master is one itself.
-    pub(crate) async fn taken_over(&self, number: usize) {
-        self.replica_is_master(number).await;
+        self.may_be_silent(SHORT, number).await;
+        self.has_replaced(number).await;
         self.is_whole().await;
+        self.is_patient_again(number).await;
     }
 
-    /// The same, while the old master is there and may not answer.
+    /// Waits until the replica of this master is one itself. The old master may not answer.
     pub(crate) async fn replica_is_master(&self, number: usize) {
+        self.may_be_silent(SHORT, number).await;
+        self.has_replaced(number).await;
+        self.is_patient_again(number).await;
+    }
+
+    /// For the nodes that run, but for this one, a master is dead that is silent for so long.
+    async fn may_be_silent(&self, node_timeout: Duration, but_for: usize) {
+        let millis = node_timeout.as_millis().to_string();
+        let words = ["CONFIG", "SET", "cluster-node-timeout", &millis];
+        for (number, server) in self.servers.iter().enumerate() {
+            if number != but_for && server.is_running() {
+                server.command::<()>(&words).await;
+            }
+        }
+    }
+
+    async fn is_patient_again(&self, but_for: usize) {
+        self.may_be_silent(self.servers[but_for].node_timeout(), but_for)
+            .await;
+    }
+
+    async fn has_replaced(&self, number: usize) {
         let replica = &self.servers[MASTERS + number];
         let role = async || {
             let role: Option<Vec<redis::Value>> = replica.try_command(&["ROLE"]).await;
@@ -265,7 +290,7 @@ impl Cluster {
                 return;
             }
             moved += keys.len();
-            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000"];
             words.extend(target.password().iter().flat_map(|own| ["AUTH", own]));
             words.push("KEYS");
             words.extend(keys.iter().map(String::as_str));
@@ -283,7 +308,7 @@ impl Cluster {
         let mut keys: Vec<String> = self.servers[from].command(&words).await;
         keys.retain(|key| ahead(key));
         let port = self.servers[to].port().to_string();
-        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS"];
         words.extend(keys.iter().map(String::as_str));
         self.servers[from].command::<String>(&words).await;
         keys.len()

@@ -138,9 +138,9 @@ impl Redis {
         self.bus_port
     }
 
-    /// How long a master of its cluster may be silent, in milliseconds.
-    pub(crate) fn node_timeout(&self) -> u128 {
-        self.setup.in_cluster.unwrap_or_default().as_millis()
+    /// How long a master of its cluster may be silent.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.setup.in_cluster.unwrap_or_default()
     }
 
     /// The cluster says from now on that this node is on another port.
