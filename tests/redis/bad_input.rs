@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::locks::{
-    config, connect, connecting, had, is_unavailable, queued, says, served,
+    config, connect, connecting, had, healed, is_unavailable, queued, says, served,
 };
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::secure::misconfigured;
@@ -83,7 +83,7 @@ async fn the_time_of_an_attempt_is_not_taken_for_that_of_the_call() {
     let server = RedisServer::start().await;
     let timeout = Duration::from_secs(2);
     let manager = connect(config(&server.url()).request_timeout(timeout)).await;
-    had(&manager, "key").await;
+    healed(&manager).await;
     server.pause();
     let answer = manager.lock("key").try_acquire().await;
     server.resume();

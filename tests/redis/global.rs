@@ -19,7 +19,7 @@ use crate::support::redis::RedisServer;
 use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, until, within};
 
-#[distributed_lock(key = "job:<id>", ttl = "900ms")]
+#[distributed_lock(key = "job:<id>", ttl = "5s")]
 async fn job(id: u32) -> Result<u64, LockError> {
     Ok(dlock::current().expect("inside the lock").token().into())
 }
