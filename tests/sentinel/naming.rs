@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock::{Config, LockError};
 
 use crate::support::alone::alone_with_its_log;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, connecting, had, held, is_unavailable, says};
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
@@ -20,6 +21,9 @@ const SENTINELS: &str = "a+b c&d";
 const WRONG: &str = "hunter2";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// On a machine that stands still for so long, nobody may answer within it.
+const STILL: Duration = Duration::from_millis(500);
 
 /// The error of connecting to `url`, which says all of these words.
 async fn refusal(url: &str, words: &[&str]) -> LockError {
@@ -35,24 +39,33 @@ async fn refusal(url: &str, words: &[&str]) -> LockError {
 }
 
 async fn misconfigured(url: &str, words: &[&str]) {
-    let error = refusal(url, words).await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    unless_it_stands_still(STILL, async || {
+        let error = refusal(url, words).await;
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    })
+    .await;
 }
 
 async fn unavailable(url: &str, words: &[&str]) {
-    let error = refusal(url, words).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    unless_it_stands_still(STILL, async || {
+        let error = refusal(url, words).await;
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    })
+    .await;
 }
 
 /// Takes a lock, which must be found at this server.
 async fn locks_at(url: &str, server: &RedisServer) {
-    let manager = connecting(url, REQUEST_TIMEOUT)
-        .await
-        .expect("a connection");
-    let guard = held(manager.lock("key")).await;
-    let exists: u32 = server.command(&["EXISTS", "dlock:{key}"]).await;
-    assert_eq!(exists, 1, "the lock is elsewhere");
-    guard.release().await.expect("the release");
+    unless_it_stands_still(STILL, async || {
+        let manager = connecting(url, REQUEST_TIMEOUT)
+            .await
+            .expect("a connection");
+        let guard = held(manager.lock("key")).await;
+        let exists: u32 = server.command(&["EXISTS", "dlock:{key}"]).await;
+        assert_eq!(exists, 1, "the lock is elsewhere");
+        guard.release().await.expect("the release");
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -179,18 +192,20 @@ async fn what_calls_itself_a_replica_is_not_used() {
 
     // It is heard of when it becomes one.
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    let manager = connecting(&url, REQUEST_TIMEOUT)
-        .await
-        .expect("a connection");
-    had(&manager, "key").await;
+    let manager = connect(config(&url).request_timeout(REQUEST_TIMEOUT)).await;
+    let serves = async || had(&manager, "key").await;
+    unless_it_stands_still(STILL, serves).await;
     // And when it is one no more.
     replica
         .command::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])
         .await;
-    let error = is_unavailable(within(HANG, manager.lock("key").acquire()).await);
-    assert!(error.to_string().contains("failover"), "{error}");
+    unless_it_stands_still(STILL, async || {
+        let error = is_unavailable(within(HANG, manager.lock("key").acquire()).await);
+        assert!(error.to_string().contains("failover"), "{error}");
+    })
+    .await;
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    had(&manager, "key").await;
+    unless_it_stands_still(STILL, serves).await;
 }
 
 /// Somebody wrote down the ports of the servers.
@@ -228,9 +243,7 @@ fn what_bears_no_failure_is_warned_of() {
         let ports: Vec<_> = sentinels.map(RedisServer::port).collect();
         for (count, options) in [(1, ""), (3, ""), (4, ""), (3, "?replicas=3")] {
             let url = url("", &ports[..count], options);
-            connecting(&url, REQUEST_TIMEOUT)
-                .await
-                .expect("a connection");
+            connecting(&url, HANG).await.expect("a connection");
         }
         let warnings = log.lines_with("`mymaster`");
         let says = ["only 1 of its sentinels", "4 sentinels", "`replicas=3`"];
