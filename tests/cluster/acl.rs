@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::harness::{connect, nothing_left};
-use crate::support::cluster::{Cluster, LONG};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::cluster::{Cluster, LONG, may_move};
 use crate::support::documented::{acl_commands, all_that_locks_need};
 
 #[tokio::test]
@@ -23,17 +24,20 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         let (here, there) = (connect(&url).await, connect(&url).await);
         all_that_locks_need(&here, &there).await;
         let ttl = Duration::from_secs(3);
-        let guard = here.lock("key").ttl(ttl).acquire();
-        let guard = guard.await.expect("the lock");
-        // The slots of the lock, or of the votes, move meanwhile.
-        if more.is_empty() {
-            let slot = cluster.slot("dlock:{key}").await;
-            let from = slot * 3 / 16384;
-            cluster.move_slot(slot, from, (from + 1) % 3).await;
-        }
-        sleep(2 * ttl).await;
-        assert!(guard.is_held(), "it is renewed");
-        guard.release().await.expect("the release");
+        let [slot, mut from, mut to] = may_move(cluster.slot("dlock:{key}").await);
+        unless_it_stands_still(ttl / 4, async || {
+            let guard = here.lock("key").ttl(ttl).acquire();
+            let guard = guard.await.expect("the lock");
+            // The slots of the lock, or of the votes, move meanwhile.
+            if more.is_empty() {
+                cluster.move_slot(slot, from, to).await;
+                (from, to) = (to, (to + 1) % 3);
+            }
+            sleep(2 * ttl).await;
+            assert!(guard.is_held(), "it is renewed");
+            guard.release().await.expect("the release");
+        })
+        .await;
         nothing_left(&cluster).await;
     }
     for server in &cluster.servers {

@@ -6,6 +6,7 @@ use dlock::backend::Backend as _;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::alone::alone_with_its_log;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
 use crate::support::locks;
 use crate::support::locks::{
@@ -17,6 +18,9 @@ use crate::support::secure::{all_misconfigured, misconfigured};
 use crate::support::wait::{HANG, eventually, until, within};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// On a machine that stands still for so long, nobody may answer within it.
+const STILL: Duration = Duration::from_millis(250);
 
 #[tokio::test]
 async fn urls_that_make_no_sense() {
@@ -73,11 +77,14 @@ async fn nodes_of_two_clusters() {
 #[tokio::test]
 async fn nodes_that_are_no_cluster_yet() {
     let node = Setup::default().in_cluster(LONG).start().await;
-    let connected = connecting(&url(&[node.port()], ""), REQUEST_TIMEOUT).await;
-    says(
-        &is_unavailable(connected),
-        &["no node has a slot", "--cluster create"],
-    );
+    unless_it_stands_still(STILL, async || {
+        let connected = connecting(&url(&[node.port()], ""), REQUEST_TIMEOUT).await;
+        says(
+            &is_unavailable(connected),
+            &["no node has a slot", "--cluster create"],
+        );
+    })
+    .await;
 }
 
 /// Slots without a master take the whole cluster down, as it is set by default.
@@ -92,14 +99,17 @@ async fn a_cluster_that_is_down() {
     let config = config(&url(&[node.port()], ""));
     // Others have not heard of it.
     let manager = locks::connect(config.request_timeout(REQUEST_TIMEOUT)).await;
-    let mut numbers = 0..100;
-    let error = eventually("a third of the slots is down", async || {
-        let key = format!("key:{}", numbers.next()?);
-        let ran = manager.lock(key).run(async {}).await;
-        ran.is_err().then(|| is_unavailable(ran))
-    });
-    let error = error.await;
-    says(&error, &["CLUSTERDOWN", "CLUSTER INFO"]);
+    unless_it_stands_still(STILL, async || {
+        let mut numbers = 0..100;
+        let error = eventually("a third of the slots is down", async || {
+            let key = format!("key:{}", numbers.next()?);
+            let ran = manager.lock(key).run(async {}).await;
+            ran.is_err().then(|| is_unavailable(ran))
+        });
+        let error = error.await;
+        says(&error, &["CLUSTERDOWN", "CLUSTER INFO"]);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -200,7 +210,7 @@ async fn older_servers() {
     for more in ["", "?quorum=masters"] {
         let url = cluster.url(more);
         let (manager, other) = (connect(&url).await, connect(&url).await);
-        let start = Instant::now();
+        let mut took = Vec::new();
         for _ in 0..30 {
             let guard = held(manager.lock("key")).await;
             is_busy(other.lock("key").try_acquire().await);
@@ -208,12 +218,15 @@ async fn older_servers() {
             if more.is_empty() {
                 queued(&manager, "key", 1).await;
             }
+            let start = Instant::now();
             guard.release().await.expect("the release");
-            served(waiting).await.release().await.expect("the release");
+            let guard = served(waiting).await;
+            took.push(start.elapsed());
+            guard.release().await.expect("the release");
         }
-        // A second each, if they found it out by themselves.
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        // A second each, if they found it out by themselves. A slow machine takes long for some.
+        took.sort();
+        assert!(took[took.len() / 2] < Duration::from_millis(600), "{took:?}");
         nothing_left(&cluster).await;
     }
 }

@@ -4,7 +4,7 @@ use dlock::{Config, LockManager};
 
 use crate::support::cluster::Cluster;
 use crate::support::locks;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, until};
 
 pub(crate) fn config(url: &str) -> Config {
     locks::config(url)
@@ -12,6 +12,11 @@ pub(crate) fn config(url: &str) -> Config {
 
 pub(crate) async fn connect(url: &str) -> LockManager {
     locks::connect(config(url)).await
+}
+
+/// One that waits for a slot that is on its way, however long a slow machine takes to move it.
+pub(crate) async fn patient(url: &str) -> LockManager {
+    locks::connect(config(url).request_timeout(HANG)).await
 }
 
 /// Waits until no master keeps anything of a lock.

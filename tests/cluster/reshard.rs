@@ -8,7 +8,7 @@ use dlock::{LockError, LockGuard, LockManager};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::harness::{config, connect, lock_name, nothing_left};
+use crate::harness::{config, connect, lock_name, nothing_left, patient};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, Lent, may_move, url};
 use crate::support::critical::{Section, Tokens};
@@ -63,7 +63,7 @@ async fn a_slot_moves_under_load(more: &str) {
     let judge = connect(&cluster.url(more)).await;
     had(&judge, KEY).await;
     for _ in 0..3 {
-        let manager = connect(&cluster.url(more)).await;
+        let manager = patient(&cluster.url(more)).await;
         for _ in 0..3 {
             let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
             contenders.spawn(contend(manager.clone(), seen, stop));
@@ -185,6 +185,10 @@ async fn is_on_its_way() {
 /// lease is renewed and given back over there, over new connections too.
 #[tokio::test]
 async fn votes_that_have_gone_ahead() {
+    unless_it_stands_still(TTL / 4, votes_go_ahead).await;
+}
+
+async fn votes_go_ahead() {
     let cluster = Cluster::start(LONG).await;
     let more = "?quorum=masters";
     let holder = connect(&cluster.url(more)).await;
@@ -219,8 +223,8 @@ async fn votes_that_have_gone_ahead() {
 async fn a_queue_that_comes_later() {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
-    let (holder, first) = (connect(&url).await, connect(&url).await);
-    let second = connect(&url).await;
+    let (holder, first) = (patient(&url).await, patient(&url).await);
+    let second = patient(&url).await;
     let guard = held(holder.lock(KEY)).await;
     let waiting = tokio::spawn(first.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
@@ -265,7 +269,7 @@ async fn both_have_it(judge: &LockManager, waiting: [Waiting; 2]) {
 async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
-    let (holder, waiter) = (connect(&url).await, connect(&url).await);
+    let (holder, waiter) = (patient(&url).await, patient(&url).await);
     let guard = held(holder.lock(KEY).read()).await;
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
@@ -295,8 +299,13 @@ async fn a_sign_of_life_that_comes_later() {
 /// ends with the move, or when that is given up.
 #[tokio::test]
 async fn a_slot_that_stays_open_is_told() {
+    let timeout = Duration::from_secs(3);
+    unless_it_stands_still(timeout / 4, async || stays_open(timeout).await).await;
+}
+
+async fn stays_open(timeout: Duration) {
     let cluster = Cluster::start(LONG).await;
-    let config = config(&cluster.url("")).request_timeout(Duration::from_secs(3));
+    let config = config(&cluster.url("")).request_timeout(timeout);
     let manager = locks::connect(config).await;
     had(&manager, KEY).await;
     let [slot, from, to] = begins(&cluster).await;
