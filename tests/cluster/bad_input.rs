@@ -226,7 +226,10 @@ async fn older_servers() {
         }
         // A second each, if they found it out by themselves. A slow machine takes long for some.
         took.sort();
-        assert!(took[took.len() / 2] < Duration::from_millis(600), "{took:?}");
+        assert!(
+            took[took.len() / 2] < Duration::from_millis(600),
+            "{took:?}"
+        );
         nothing_left(&cluster).await;
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::harness::{connect, key_on, lock_name, nothing_left};
 use crate::support::cluster::{Lent, MASTERS};
 use crate::support::locks::{self, config, had, held, is_busy, queued, served};
+use crate::support::wait::HANG;
 
 /// Locks on each of the masters, one by one and as one; what one process holds,
 /// another waits for.
@@ -50,7 +51,9 @@ async fn a_floor_is_in_every_slot_unless_the_clocks_have_passed_it() {
     let cluster = lent.cluster();
     let manager = connect(&cluster.url("")).await;
     for (floor, expected) in [(1_000_000, 0), (FAR, 16_384)] {
-        drop(locks::connect(config(&cluster.url("")).token_floor(floor)).await);
+        // So many are written before it is connected.
+        let naming = config(&cluster.url("")).token_floor(floor);
+        drop(locks::connect(naming.request_timeout(HANG)).await);
         let mut counters = 0;
         for master in &cluster.servers[..MASTERS] {
             let found: Vec<String> = master.command(&["KEYS", "dlock:token:*"]).await;

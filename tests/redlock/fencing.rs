@@ -3,8 +3,9 @@
 use dlock::{FencingToken, LockManager};
 
 use crate::NODES;
-use crate::harness::connect;
-use crate::support::locks::{config, had, healed, held, is_unsupported, says};
+use crate::harness::{REQUEST_TIMEOUT, connect};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::locks::{self, config, had, healed, held, is_unsupported, says};
 use crate::support::nodes::Nodes;
 use crate::support::redis::Setup;
 use crate::support::wait::{HANG, until, within};
@@ -19,6 +20,10 @@ async fn next(manager: &LockManager) -> FencingToken {
 /// Nodes come back without their data, and another minority is away each time.
 #[tokio::test]
 async fn tokens_rise_while_nodes_come_and_go() {
+    unless_it_stands_still(REQUEST_TIMEOUT / 4, nodes_come_and_go).await;
+}
+
+async fn nodes_come_and_go() {
     let mut nodes = Nodes::start(NODES).await;
     let managers = [connect(&nodes.url()).await, connect(&nodes.url()).await];
     let mut last = FencingToken::NONE;
@@ -43,6 +48,10 @@ async fn tokens_rise_while_nodes_come_and_go() {
 /// Raised at a majority, it holds for every other.
 #[tokio::test]
 async fn a_floor_holds_for_nodes_that_were_away_when_it_was_raised() {
+    unless_it_stands_still(REQUEST_TIMEOUT / 4, a_floor_holds).await;
+}
+
+async fn a_floor_holds() {
     let nodes = Nodes::start(NODES).await;
     let manager = connect(&nodes.url()).await;
     let floor = u64::from(next(&manager).await) + 1_000_000_000_000;
@@ -69,7 +78,7 @@ async fn tokens_are_strict_where_every_node_keeps_every_write() {
         let mut setups = vec![Setup::default().append_only(); count];
         setups.resize(NODES, Setup::default());
         let nodes = Nodes::set_up(setups).await;
-        let config = config(&nodes.url()).fenced(true);
+        let config = config(&nodes.url()).fenced(true).request_timeout(HANG);
         let connected = within(HANG, LockManager::connect(config)).await;
         assert_eq!(connected.is_ok(), strict, "{connected:?}");
         if !strict {
@@ -83,7 +92,7 @@ async fn tokens_are_strict_where_every_node_keeps_every_write() {
 #[tokio::test]
 async fn a_node_that_keeps_its_writes_no_more_is_found_out() {
     let mut nodes = Nodes::set_up(vec![Setup::default().append_only(); NODES]).await;
-    let manager = connect(&nodes.url()).await;
+    let manager = locks::connect(config(&nodes.url())).await;
     let fenced = async || within(HANG, manager.lock("key").fenced(true).run(async {})).await;
     fenced().await.expect("the lock");
     nodes[1].restart_forgetful().await;

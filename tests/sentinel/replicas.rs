@@ -12,10 +12,10 @@ use crate::support::wait::{HANG, eventually, within};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A deployment whose replicas follow, and a manager that asks for so many.
-async fn scene(more: &str) -> (Deployment, LockManager) {
+async fn scene(more: &str, request_timeout: Duration) -> (Deployment, LockManager) {
     let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
     replicated(&deployment.servers[0], 2).await;
-    let config = config(&deployment.url(more)).request_timeout(REQUEST_TIMEOUT);
+    let config = config(&deployment.url(more)).request_timeout(request_timeout);
     (deployment, connect(config).await)
 }
 
@@ -28,7 +28,7 @@ async fn holds(deployment: &Deployment, server: usize, key: &str) -> bool {
 /// Whoever has the lock, so have the replicas by then.
 #[tokio::test]
 async fn a_lock_that_is_had_is_on_the_replicas() {
-    let (deployment, manager) = scene("?replicas=2").await;
+    let (deployment, manager) = scene("?replicas=2", HANG).await;
     for round in 0..20 {
         let key = format!("key:{round}");
         let guard = held(manager.lock(&key)).await;
@@ -56,7 +56,7 @@ async fn a_lock_that_is_had_is_on_the_replicas() {
 /// As durable as the lock was.
 #[tokio::test]
 async fn what_was_done_is_on_the_replicas() {
-    let (deployment, manager) = scene("?replicas=2").await;
+    let (deployment, manager) = scene("?replicas=2", HANG).await;
     let lock = |key: &str| manager.lock(key).once(HANG);
     for round in 0..20 {
         let key = format!("key:{round}");
@@ -68,7 +68,10 @@ async fn what_was_done_is_on_the_replicas() {
             assert!(value.starts_with("d:"), "{key} at {replica}: {value}");
         }
     }
-    let guard = held(lock("key")).await;
+    let config = config(&deployment.url("?replicas=2"));
+    let hasty = connect(config.request_timeout(REQUEST_TIMEOUT)).await;
+    let hold = async || held(hasty.lock("key").once(HANG)).await;
+    let guard = unless_it_stands_still(REQUEST_TIMEOUT / 4, hold).await;
     deployment.servers[2].pause();
     is_unavailable(within(HANG, guard.release_done()).await);
 }
@@ -76,7 +79,7 @@ async fn what_was_done_is_on_the_replicas() {
 /// It is given back, and the caller hears why.
 #[tokio::test]
 async fn a_lock_that_too_few_replicas_have_is_not_had() {
-    let (deployment, manager) = scene("?replicas=2").await;
+    let (deployment, manager) = scene("?replicas=2", REQUEST_TIMEOUT).await;
     deployment.servers[2].pause();
     // Else nobody says who has it.
     let still = REQUEST_TIMEOUT / 4;
@@ -98,14 +101,18 @@ async fn a_lock_that_too_few_replicas_have_is_not_had() {
     };
     unless_it_stands_still(still, told).await;
     deployment.servers[2].resume();
-    had(&manager, "waits").await;
+    unless_it_stands_still(still, async || had(&manager, "waits").await).await;
 }
 
 /// A lease is renewed on the replicas, or not at all.
 #[tokio::test]
 async fn a_lease_that_replicas_do_not_hear_of_ends() {
-    let (deployment, manager) = scene("?replicas=1").await;
     let ttl = Duration::from_millis(1_500);
+    unless_it_stands_still(ttl / 4, async || ends_without_replicas(ttl).await).await;
+}
+
+async fn ends_without_replicas(ttl: Duration) {
+    let (deployment, manager) = scene("?replicas=1", REQUEST_TIMEOUT).await;
     let guard = held(manager.lock("key").ttl(ttl)).await;
     // One is enough.
     deployment.servers[1].pause();
@@ -123,7 +130,7 @@ async fn a_lease_that_replicas_do_not_hear_of_ends() {
 /// A short absence is waited for, as an outage is.
 #[tokio::test]
 async fn replicas_that_come_back_in_time_are_waited_for() {
-    let (deployment, manager) = scene("?replicas=2").await;
+    let (deployment, manager) = scene("?replicas=2", HANG).await;
     deployment.servers[1].pause();
     let waiting = tokio::spawn(manager.lock("key").run(async {}));
     eventually("the master has the lock", async || {
