@@ -141,18 +141,19 @@ async fn who_leaves_does_not_take_the_channel_from_another_lock() {
     let connect = async || connect(config(&url(&server.url(), "lock"))).await;
     let (holder, manager) = (connect().await, connect().await);
     let mut waiting = Vec::new();
-    for key in ["key", "other", "{key}"] {
+    // The last has a channel of its own, by which it is known that all wait.
+    for key in ["key", "{key}", "other"] {
         let guard = held(holder.lock(key)).await;
         let waiter = tokio::spawn(manager.lock(key).acquire());
         queued(&holder, key, 1).await;
         waiting.push((guard, waiter));
     }
-    for (_, waiter) in &waiting[..2] {
-        waiter.abort();
+    for gives_up in [0, 2] {
+        waiting[gives_up].1.abort();
     }
     queued(&holder, "other", 0).await;
     assert_eq!(shown(&holder, "{key}").await.waiters, Some(1));
-    let (guard, waiter) = waiting.pop().expect("the last");
+    let (guard, waiter) = waiting.remove(1);
     guard.release().await.expect("the release");
     served(waiter).await.release().await.expect("the release");
 }

@@ -14,8 +14,10 @@ use crate::support::locks::{config, connect, held, wants};
 use crate::support::wait::{HANG, until, within};
 use crate::url;
 
+/// One that waits for a slot that is on its way, however long a slow machine takes to move it.
 async fn in_cluster(cluster: &Cluster, recipe: &str) -> LockManager {
-    connect(config(&url(&cluster.url(""), recipe))).await
+    let config = config(&url(&cluster.url(""), recipe));
+    connect(config.request_timeout(HANG)).await
 }
 
 /// A release in between is not done by halves: it is refused until the slot has arrived.

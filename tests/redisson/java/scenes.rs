@@ -7,6 +7,7 @@ use dlock::LockError;
 use crate::dead::{Dead, holder as holds};
 use crate::monitor::{Monitor, heard};
 use crate::service::WATCH_DOG;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{free, held, is_busy, served, shown};
 use crate::support::wait::{HANG, until, within};
 use crate::{Pair, Scene, connect, processes};
@@ -102,8 +103,13 @@ pub(crate) async fn what_was_taken_away_is_lost_on_either_side(pair: Pair) {
         let (kind, ends_ours) = (pair.java, format!("break {} key", pair.ours()));
         // An operator of Java's ends ours: the body sees it at the next renewal, and does
         // not give back what is Java's by then.
-        let guard = held(wants().ttl(Duration::from_millis(900))).await;
-        assert_eq!(java.told(&ends_ours).await, "broken");
+        let ttl = Duration::from_millis(900);
+        let ended = async || {
+            let guard = held(wants().ttl(ttl)).await;
+            assert_eq!(java.told(&ends_ours).await, "broken");
+            guard
+        };
+        let guard = unless_it_stands_still(ttl / 4, ended).await;
         assert_eq!(java.told(&format!("try {kind} key 600000")).await, "held");
         within(HANG, guard.lost()).await;
         let error = guard.release().await.expect_err("it was lost");
