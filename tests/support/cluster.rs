@@ -99,14 +99,17 @@ impl Cluster {
         let masters = servers.len() / 2;
         // They tell each other the more often, the sooner they would give one up.
         let node_timeout = servers[0].node_timeout().as_millis().to_string();
-        let times_out = async |servers: &[RedisServer], timeout: &str| {
+        let times_out = async |servers: &[RedisServer], timeout: &str, no_failover: &str| {
+            let timeout = ["cluster-node-timeout", timeout];
+            let no_failover = ["cluster-replica-no-failover", no_failover];
+            let words = [["CONFIG", "SET"], timeout, no_failover].concat();
             for server in servers {
-                let words = ["CONFIG", "SET", "cluster-node-timeout", timeout];
                 server.command::<()>(&words).await;
             }
         };
-        // And not too soon: what is given up on a busy machine stays so for long.
-        times_out(&servers, "5000").await;
+        // And not too soon: what is given up on a busy machine stays so for long. No replica
+        // takes over from it.
+        times_out(&servers, "5000", "yes").await;
         for (number, server) in servers[..masters].iter().enumerate() {
             let first = number * SLOTS / masters;
             let last = (number + 1) * SLOTS / masters - 1;
@@ -153,7 +156,7 @@ impl Cluster {
             proxies: Vec::new(),
         };
         cluster.is_whole().await;
-        times_out(&cluster.servers, &node_timeout).await;
+        times_out(&cluster.servers, &node_timeout, "no").await;
         cluster.is_whole().await;
         cluster
     }
