@@ -5,10 +5,12 @@
 //! ```sh
 //! cargo run --example flash_sale                          # tasks of one process
 //! cargo run --example flash_sale -- --without-lock        # … who oversell
-//! cargo run --example flash_sale -- --store redis://127.0.0.1:6379 --processes 4
+//! DLOCK_TTL=3s cargo run --example flash_sale -- --store redis://127.0.0.1:6379 --processes 4
 //! ```
 //!
-//! Kill or pause one of the processes while it runs: nothing is sold twice.
+//! Kill or pause one of the processes of the last one while it runs: nothing is sold twice. The
+//! ttl is short there, so that you see the sale go on; a service has no reason to be below the 30
+//! seconds of the default.
 
 mod arguments;
 #[path = "../options/mod.rs"]
@@ -31,9 +33,8 @@ use report::{LastSeen, Outcome, Receipt, Report};
 use shop::{Progress, Shop, ShopError, insist};
 
 /// Sells one piece if there is one left. Of all tasks and processes, one at a
-/// time does this for the same article. The ttl is short, so that whoever kills a process
-/// sees the sale go on; a service has no reason to be below the 30 seconds of the default.
-#[distributed_lock(key = "stock:<order.sku>", ttl = "3s", timeout = "30s")]
+/// time does this for the same article.
+#[distributed_lock(key = "stock:<order.sku>")]
 async fn sell(shop: &dyn Shop, order: &Order) -> Result<Receipt, SaleError> {
     sell_unprotected(shop, order).await
 }
@@ -160,8 +161,9 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let config = match &arguments.store {
         Store::Memory => Config::default(),
-        Store::Shared(url) => Config::from_url(url)?,
+        Store::Shared(url) => Config::from_env_at(url)?,
     };
+    let patience = config.configured_ttl() + processes::MARGIN;
     dlock::init(config.namespace(&*arguments.sale)).await?;
     if let Store::Memory = arguments.store {
         eprintln!(
@@ -182,7 +184,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
             (vec![std::process::id()], ended)
         }
         // The process that starts the others.
-        (Store::Shared(_), None) => processes::run(&*shop, &arguments, &mut seen).await?,
+        (Store::Shared(_), None) => processes::run(&*shop, &arguments, patience, &mut seen).await?,
         // One of the others.
         (Store::Shared(_), Some(process)) => {
             serve(&shop, &arguments, process, processes::parent_ended()).await?;

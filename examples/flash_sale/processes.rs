@@ -12,15 +12,16 @@ use crate::arguments::{Arguments, Store};
 use crate::report::follow;
 use crate::shop::{Progress, Shop, insist};
 
-/// When no order is served for so long, the rest is given up: longer than a
-/// dead process can hold a lock and than anybody waits for one.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// When no order is served for so much longer than a dead process can hold a lock, the rest is
+/// given up.
+pub(crate) const MARGIN: Duration = Duration::from_secs(15);
 
 /// Runs the sale to its end, whatever becomes of the processes, and returns
 /// their ids, and why it ended early if it did.
 pub(crate) async fn run(
     shop: &dyn Shop,
     arguments: &Arguments,
+    patience: Duration,
     seen: &mut Progress,
 ) -> Result<(Vec<u32>, Result<(), AnyError>), AnyError> {
     let mut children = (0..arguments.processes)
@@ -41,7 +42,7 @@ pub(crate) async fn run(
     let ended = tokio::select! {
         followed = follow(shop, arguments.orders, seen) => followed.map_err(AnyError::from),
         ended = all_ended(&mut children) => ended,
-        stopped = standstill(shop) => stopped,
+        stopped = standstill(shop, patience) => stopped,
     };
     // Each ends when it finds no more orders, or when its line is closed. One
     // that does not, or is paused, is killed when it is dropped.
@@ -84,12 +85,12 @@ async fn all_ended(children: &mut [Child]) -> Result<(), AnyError> {
 }
 
 /// An error when nothing has been booked for a long time.
-async fn standstill(shop: &dyn Shop) -> Result<(), AnyError> {
+async fn standstill(shop: &dyn Shop, patience: Duration) -> Result<(), AnyError> {
     loop {
         let before = insist(|| shop.progress()).await?;
-        sleep(PATIENCE).await;
+        sleep(patience).await;
         if insist(|| shop.progress()).await? == before {
-            return Err(format!("no order was served for {PATIENCE:?}").into());
+            return Err(format!("no order was served for {patience:?}").into());
         }
     }
 }

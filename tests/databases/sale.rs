@@ -19,6 +19,7 @@ pub(crate) async fn a_flash_sale_sells_exactly_the_stock<D: Database>() {
         "--store",
         &store.url(),
     ]);
+    sale.env("DLOCK_REQUEST_TIMEOUT", "15s");
     let output = Program::start(sale).end().await;
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);

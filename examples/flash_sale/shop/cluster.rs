@@ -3,6 +3,7 @@
 use redis::{Client, ServerErrorKind};
 
 use super::ShopError;
+use super::redis::patient;
 
 /// The URL of the node that has a key's slot. The shop stays there to the end of
 /// the sale: what the locks do when slots move is dlock's business.
@@ -29,7 +30,7 @@ pub(super) async fn owner(url: &str, key: &str) -> Result<String, ShopError> {
 /// Who has the slot, if it is another node.
 async fn ask(node: String, key: &str) -> Result<Option<String>, ShopError> {
     let mut connection = Client::open(node)?
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&patient())
         .await?;
     let answer = redis::cmd("EXISTS")
         .arg(key)

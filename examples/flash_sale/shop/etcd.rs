@@ -45,7 +45,7 @@ impl Shop {
         let (hosts, options) = options(url).ok_or_else(|| ShopError::Store(encrypted.into()))?;
         let options = options
             .with_auto_token_refresh(true)
-            .with_timeout(Duration::from_secs(2));
+            .with_timeout(Duration::from_secs(30));
         Ok(Self {
             client: Client::connect(hosts, Some(options)).await?,
             // Beside the locks, for a user who has no more rights.

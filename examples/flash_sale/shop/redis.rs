@@ -15,6 +15,16 @@ use crate::report::Receipt;
 /// Should this program be killed, its keys go after this time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
+/// How long a connection may take. The client's own limits, of a second and less, are over for an
+/// answer that a busy machine gives late.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LIMIT))
+        .set_response_timeout(Some(LIMIT))
+}
+
 /// Tokens are compared as decimal texts: Lua's numbers have 53 bits.
 macro_rules! fenced {
     ($then:literal) => {
@@ -78,9 +88,8 @@ impl Shop {
             "redis+cluster" => cluster::owner(url, &slot_key(sale)).await?,
             _ => server(url),
         };
-        // The client's own half a second is over at once for a process that was
-        // stopped in the middle of a command.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        // Any limit is over at once for a process that was stopped in the middle of a command.
+        let config = patient().set_response_timeout(None);
         let connection = redis::Client::open(server)?
             .get_multiplexed_async_connection_with_config(&config)
             .await?;

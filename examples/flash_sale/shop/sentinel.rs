@@ -3,6 +3,7 @@
 use redis::Client;
 
 use super::ShopError;
+use super::redis::patient;
 
 /// The URL of the master that is behind a URL of sentinels. The shop takes the
 /// word of the first one that answers, and stays there to the end of the sale:
@@ -28,7 +29,7 @@ async fn ask(sentinel: &str, parts: &Parts<'_>) -> Result<(String, u16), ShopErr
     let port = if sentinel.contains(':') { "" } else { ":26379" };
     let login = parts.sentinel_login.as_deref().unwrap_or_default();
     let mut connection = Client::open(format!("redis://{login}{sentinel}{port}"))?
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&patient())
         .await?;
     let address: Option<_> = redis::cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")

@@ -1,11 +1,16 @@
 //! A shop in a database: a row for each article, which keeps the highest token
 //! that it has seen.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use dlock::FencingToken;
 
 use super::{ARTICLES, Progress, ShopError};
 use crate::report::Receipt;
+
+/// How long a task may wait for a connection, behind all others of its process.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A database as this shop uses it.
 pub(crate) trait Database: Sized {
@@ -200,10 +205,11 @@ impl Database for Sqlite {
         use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
         let options: SqliteConnectOptions = url.parse()?;
         let options = options
-            .busy_timeout(std::time::Duration::from_secs(30))
+            .busy_timeout(LIMIT)
             .synchronous(SqliteSynchronous::Normal);
         SqlitePoolOptions::new()
             .max_connections(1)
+            .acquire_timeout(LIMIT)
             .connect_with(options)
             .await
     }
@@ -222,6 +228,7 @@ impl Database for Postgres {
 
     async fn connect(url: &str) -> Result<Self::Pool, sqlx::Error> {
         let options = sqlx::postgres::PgPoolOptions::new().max_connections(4);
+        let options = options.acquire_timeout(LIMIT);
         options.connect(without_parameters(url)).await
     }
 }
@@ -239,6 +246,7 @@ impl Database for MySql {
 
     async fn connect(url: &str) -> Result<Self::Pool, sqlx::Error> {
         let options = sqlx::mysql::MySqlPoolOptions::new().max_connections(4);
+        let options = options.acquire_timeout(LIMIT);
         options.connect(without_parameters(url)).await
     }
 }

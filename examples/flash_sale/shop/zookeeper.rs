@@ -1,6 +1,8 @@
 //! A shop in ZooKeeper: plain nodes that are read and written, each with a look
 //! at the fencing token beside the stock.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use dlock::FencingToken;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult};
@@ -39,8 +41,13 @@ impl Shop {
             .and_then(|rest| rest.split(['/', '?']).next())
             .filter(|hosts| !hosts.contains('@'))
             .ok_or_else(|| ShopError::Store(plain.into()))?;
+        // Whose session has ended cannot go on.
+        let client = Client::connector()
+            .with_session_timeout(Duration::from_secs(30))
+            .connect(hosts)
+            .await?;
         Ok(Self {
-            client: Client::connect(hosts).await?,
+            client,
             sale: format!("/{sale}"),
         })
     }
