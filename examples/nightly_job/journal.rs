@@ -25,9 +25,12 @@ impl Journal {
             #[cfg(feature = "redis")]
             Some(url) if url.starts_with("redis") => {
                 let client = redis::Client::open(url.as_str())?;
-                // The client's own half a second is over at once for a process that
-                // was stopped in the middle of a command.
-                let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+                // The client's own half a second is over at once for a process that was
+                // stopped in the middle of a command, and its second for a connection on a busy
+                // machine.
+                let config = redis::AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(std::time::Duration::from_secs(30)))
+                    .set_response_timeout(None);
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 Place::Redis(connection.await?)
             }

@@ -50,9 +50,9 @@ impl From<LockError> for NotDone {
 }
 
 /// The job of one tick. Each copy waits until it is done, or does it: of a copy that is
-/// killed in the middle, the lock is gone after the ttl, which is short as the nights are.
+/// killed in the middle, the lock is gone after the ttl, `DLOCK_TTL` or 30 seconds.
 /// Once it has returned `Ok`, the store remembers that for longer than any copy may be late.
-#[distributed_lock(key = "nightly:<journal.job()>:<tick>", ttl = "1s", once = "1h")]
+#[distributed_lock(key = "nightly:<journal.job()>:<tick>", once = "1h")]
 async fn nightly(journal: &Journal, tick: u64, copy: &str, fails: bool) -> Result<(), NotDone> {
     work(journal, tick, copy, fails)
         .await
@@ -105,7 +105,7 @@ async fn next_tick() -> u64 {
 async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let config = match &arguments.store {
         None => Config::default(),
-        Some(url) => Config::from_url(url)?,
+        Some(url) => Config::from_env_at(url)?,
     };
     dlock::init(config).await?;
     let journal = Arc::new(Journal::open(&arguments).await?);

@@ -35,8 +35,14 @@ fn where_one_fails_another_does_it() {
     let ticks = ticks(&printed);
     assert!(ticks.values().all(|done| *done == 1), "{printed}");
     let told = String::from_utf8_lossy(&output.stderr);
-    let failed = told.lines().filter(|line| line.ends_with("out of paper"));
-    assert_eq!(failed.count(), ticks.len(), "{told}");
+    // One that is late misses ticks, so that there may be nobody to do what the first has not.
+    assert!(!ticks.is_empty(), "{told}");
+    for tick in ticks.keys() {
+        let of_tick = format!("tick {tick}: ");
+        let failed = told.lines().filter(|line| line.starts_with(&of_tick));
+        let failed = failed.filter(|line| line.ends_with("out of paper"));
+        assert_eq!(failed.count(), 1, "{tick}: {told}");
+    }
 }
 
 #[test]
@@ -68,9 +74,15 @@ mod on_redis {
         program
             .args(["--job", "shared", "--copies", "3"])
             .args(arguments)
-            .env("DLOCK_URL", server.url());
+            .env("DLOCK_URL", server.url())
+            .env("DLOCK_REQUEST_TIMEOUT", "15s")
+            .env("DLOCK_TTL", TTL);
         Program::start(program)
     }
+
+    /// A lock of one that is killed is free after this time. Whoever stands still for longer in
+    /// the middle of the job may see it done twice.
+    const TTL: &str = "6s";
 
     /// What the journal has of each tick.
     async fn journal(server: &RedisServer) -> BTreeMap<u64, Vec<String>> {
