@@ -6,11 +6,12 @@
 //! cargo run --example transfer
 //! cargo run --example transfer -- --one-by-one       # one lock, then the other: deadlocks
 //! cargo run --example transfer -- --without-lock     # money comes and goes
-//! cargo run --example transfer -- --store redis://127.0.0.1:6379 --bank mine
+//! DLOCK_TTL=3s cargo run --example transfer -- --store redis://127.0.0.1:6379 --bank mine
 //! ```
 //!
 //! Start the last one several times at once: they share the accounts. Kill or
-//! pause one of them: the money still adds up.
+//! pause one of them: the money still adds up. The ttl is short there, so that you see the
+//! others go on.
 
 mod arguments;
 mod bank;
@@ -43,11 +44,10 @@ enum TransferError {
 }
 
 /// Both locks or none. Whichever way round two transfers go, they do not wait
-/// for each other. The ttl is short, so that whoever kills a process sees the others go on.
+/// for each other.
 #[distributed_lock(
     key = ["account:<transfer.from>", "account:<transfer.to>"],
-    ttl = "3s",
-    timeout = "30s"
+    timeout = "1m"
 )]
 async fn transfer(bank: &dyn Bank, transfer: &Transfer) -> Result<(), TransferError> {
     // One token for each account, in the order of the keys above.
@@ -58,13 +58,13 @@ async fn transfer(bank: &dyn Bank, transfer: &Transfer) -> Result<(), TransferEr
 /// One lock and then the other: two transfers in opposite directions each hold
 /// what the other waits for, until one of them gives up. In a debug build dlock
 /// warns of it (`dlock::order`).
-#[distributed_lock(key = "account:<transfer.from>", ttl = "3s", timeout = "30s")]
+#[distributed_lock(key = "account:<transfer.from>", timeout = "1m")]
 async fn transfer_one_by_one(bank: &dyn Bank, transfer: &Transfer) -> Result<(), TransferError> {
     let mut tokens = current().map(|held| held.tokens()).unwrap_or_default();
     with_the_other(bank, transfer, &mut tokens).await
 }
 
-#[distributed_lock(key = "account:<transfer.to>", ttl = "3s", timeout = "50ms")]
+#[distributed_lock(key = "account:<transfer.to>", timeout = "50ms")]
 async fn with_the_other(
     bank: &dyn Bank,
     transfer: &Transfer,
@@ -103,7 +103,7 @@ async fn serve(bank: &dyn Bank, arguments: &Arguments) -> Report {
 async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let config = match &arguments.store {
         None => Config::default(),
-        Some(url) => Config::from_url(url)?,
+        Some(url) => Config::from_env_at(url)?,
     };
     dlock::init(config.namespace(&*arguments.bank)).await?;
     let bank = bank::open(&arguments).await?;

@@ -68,6 +68,8 @@ mod on_redis {
         program
             .args(["--bank", "shared", "--tasks", "8", "--transfers", transfers])
             .env("DLOCK_URL", server.url())
+            .env("DLOCK_REQUEST_TIMEOUT", "15s")
+            .env("DLOCK_TTL", "3s")
             .stdout(Stdio::null());
         Process::spawn(program).expect("the example")
     }
@@ -91,6 +93,8 @@ mod on_redis {
             (tokens > 0).then_some(())
         })
         .await;
+        // Before it has made them all.
+        paused.pause();
         let before = clients().await;
         let mut killed = start(&server, "100000");
         eventually("the other one has connected", async || {
@@ -98,7 +102,6 @@ mod on_redis {
         })
         .await;
         killed.kill();
-        paused.pause();
         // Gets the locks of both when their ttl has passed.
         end(start(&server, "20")).await;
         // And may have been overtaken.

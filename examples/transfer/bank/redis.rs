@@ -49,8 +49,10 @@ impl Redis {
     /// Opens the accounts that are not there yet.
     pub(crate) async fn open(url: &str, bank: &str, accounts: usize) -> Result<Self, BankError> {
         // The client's own half a second is over at once for a process that was
-        // stopped in the middle of a command.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        // stopped in the middle of a command, and its second for a connection on a busy machine.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(30)))
+            .set_response_timeout(None);
         let mut connection = redis::Client::open(url)?
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
