@@ -45,7 +45,8 @@ async fn one_connection_of_a_process_listens() {
         listed.iter().filter_map(|lock| lock.waiters).sum()
     };
     until("all wait", waiters, |&waiting| waiting == 50).await;
-    assert_eq!(those_who_listen(&store).await.len(), 2);
+    // One that is late to hear of itself listens anew.
+    both_listen(&store).await;
     let mut connection = store.server.connection(&store.database).await;
     let busy = async || -> i64 {
         sqlx::query_scalar(
@@ -106,7 +107,10 @@ async fn a_permit_tells_those_who_fit() {
     let gone = "DELETE FROM dlock_queue WHERE mode = 'p'";
     assert_eq!(store.execute(gone).await, 2);
     second.release().await.expect("the release");
-    assert_eq!(heard().await, ["key"]);
+    let mut heard = heard().await;
+    // Who cleans the tables meanwhile says so once more.
+    heard.dedup();
+    assert_eq!(heard, ["key"]);
 }
 
 /// A listening connection that was closed is made anew, and what was said
@@ -131,7 +135,7 @@ async fn a_lost_message_costs_a_second_look() {
         })
         .await;
         guard.release().await.expect("the release");
-        let next = within(Duration::from_secs(20), waiting).await;
+        let next = within(Duration::from_secs(60), waiting).await;
         let next = next.expect("no panic").expect("the lock");
         next.release().await.expect("the release");
     }
