@@ -56,7 +56,8 @@ impl Pooler {
                 if process.ended().is_some() {
                     return Some(false);
                 }
-                let config = config.clone().request_timeout(Duration::from_secs(1));
+                // Long enough for the tables.
+                let config = config.clone().request_timeout(Duration::from_secs(10));
                 LockManager::connect(config).await.ok().map(|_| true)
             });
             if answers.await {
