@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use dlock::LockManager;
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::task::JoinHandle;
 
 use super::Tables;
 use crate::support::locks::{connect, held, is_busy, queued, served, shown};
@@ -12,6 +13,9 @@ use crate::support::wait::eventually;
 
 /// Who is first in a queue has this time to take a free lock.
 const CLAIM: Duration = Duration::from_millis(1500);
+
+/// A process that has not beaten for this long has no places any more.
+const ALIVE: Duration = Duration::from_secs(4);
 
 /// How one that asks is to be served: to write, or to read.
 #[derive(Clone, Copy)]
@@ -220,10 +224,14 @@ pub(crate) async fn turns_are_kept_between_versions<S: Tables>(store: &mut S) {
 async fn take_turns<S: Tables>(old: &Old<'_, S>, new: &LockManager, key: &str) -> Option<()> {
     let first = old.takes(key, 1).await.expect("the lock");
     assert_eq!(old.asks(key, 2, WRITE).await, None);
+    let begun = Instant::now();
     let waiting = tokio::spawn(new.lock(key).acquire());
     queued(new, key, 2).await;
     assert_eq!(old.asks(key, 3, WRITE).await, None);
     let seen = shown(new, key).await;
+    if begun.elapsed() >= ALIVE {
+        return leave(old, key, waiting).await;
+    }
     assert_eq!(seen.holders[0].owner, Old::<S>::owner(1));
     let queue: Vec<_> = seen.queue.iter().map(|waiter| &*waiter.owner).collect();
     assert_eq!(
@@ -237,11 +245,7 @@ async fn take_turns<S: Tables>(old: &Old<'_, S>, new: &LockManager, key: &str) -
     let free = old.beats().await;
     let second = old.asks(key, 2, WRITE).await;
     if begun.elapsed() >= CLAIM {
-        waiting.abort();
-        for owner in [2, 3] {
-            old.leaves(key, owner).await;
-        }
-        return None;
+        return leave(old, key, waiting).await;
     }
     assert_eq!(free, [Old::<S>::owner(2)], "it alone is first");
     let second = second.expect("its turn");
@@ -263,6 +267,19 @@ async fn take_turns<S: Tables>(old: &Old<'_, S>, new: &LockManager, key: &str) -
     assert!(fourth > third);
     assert!(old.releases(key, 3).await);
     Some(())
+}
+
+/// Nobody waits any more.
+async fn leave<S: Tables>(
+    old: &Old<'_, S>,
+    key: &str,
+    waiting: JoinHandle<Result<LockGuard, LockError>>,
+) -> Option<()> {
+    waiting.abort();
+    for owner in [2, 3] {
+        old.leaves(key, owner).await;
+    }
+    None
 }
 
 /// What a process of the version before waits for stays its own for as long as it beats, and
