@@ -3,15 +3,25 @@
 
 use super::Tables;
 use crate::support::wait::{HANG, eventually, until, within};
+use dlock::{LockGuard, LockManager};
 use dlock_conformance::process;
+
+/// A reader that renews soon, and the row of whose lock was changed then. It must not have ended
+/// meanwhile: its row may be gone.
+async fn read_until_changed<S: Tables>(store: &S, reader: &LockManager, change: &str) -> LockGuard {
+    eventually("its row is still there", async || {
+        let lock = reader.lock("key").read().ttl(store.short_ttl());
+        let held = within(HANG, lock.acquire()).await.expect("the lock");
+        (store.execute(change).await == 1).then_some(held)
+    })
+    .await
+}
 
 /// By a statement that leaves the readers' own rows as they are.
 pub(crate) async fn a_reader_learns_that_the_lock_was_taken_away<S: Tables>(store: &mut S) {
     let (reader, writer) = (process(store).await, process(store).await);
-    let lock = reader.lock("key").read().ttl(store.short_ttl());
-    let held = lock.acquire().await.expect("the lock");
     let taken = "UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = 'key'";
-    assert_eq!(store.execute(taken).await, 1);
+    let held = read_until_changed(store, &reader, taken).await;
     let next = within(HANG, writer.lock("key").acquire()).await;
     let next = next.expect("the lock");
     within(HANG, held.lost()).await;
@@ -22,14 +32,12 @@ pub(crate) async fn a_reader_learns_that_the_lock_was_taken_away<S: Tables>(stor
 /// A writer was let in when the clock was ahead; then the clock was set back.
 pub(crate) async fn a_reader_learns_that_a_writer_got_the_lock<S: Tables>(store: &mut S) {
     let reader = process(store).await;
-    let lock = reader.lock("key").read().ttl(store.short_ttl());
-    let held = lock.acquire().await.expect("the lock");
     let granted = format!(
         "UPDATE dlock_lock SET mode = 'w', owner = 'ahead', expires_at = {} + 600000
          WHERE name = 'key'",
         S::NOW
     );
-    assert_eq!(store.execute(&granted).await, 1);
+    let held = read_until_changed(store, &reader, &granted).await;
     within(HANG, held.lost()).await;
     let shown = reader.inspect("key").await.expect("inspect");
     assert_eq!(shown.expect("the writer").holders[0].owner, "ahead");
