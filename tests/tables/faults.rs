@@ -8,14 +8,20 @@ use dlock::LockError;
 use dlock_conformance::connect;
 
 use super::FarTables;
-use super::late::calm;
-use crate::support::locks::{had, impatient};
-use crate::support::wait::{HANG, eventually, until, within};
+use super::late::{calm, had_without_an_answer};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::locks::{healed_at, impatient};
+use crate::support::wait::{HANG, eventually, within};
 
 /// An operator has not ended a transaction. The lease of that lock cannot be
 /// extended, and those that are extended together with it can.
 pub(crate) async fn a_row_that_somebody_keeps_costs_no_other_lease<S: FarTables>(store: &mut S) {
     let ttl = Duration::from_secs(4);
+    unless_it_stands_still(ttl / 4, async || a_row_is_kept(&*store, ttl).await).await;
+}
+
+/// Whoever stands still for so long that a lease cannot be extended loses it.
+async fn a_row_is_kept<S: FarTables>(store: &S, ttl: Duration) {
     let manager = connect(store.direct().ttl(ttl)).await;
     let mut others = Vec::new();
     for number in 0..20 {
@@ -43,7 +49,7 @@ pub(crate) async fn a_lease_that_ends_while_its_row_is_waited_for_has_ended<S: F
 ) {
     let ttl = Duration::from_secs(2);
     let dead = connect(store.direct().ttl(ttl)).await;
-    let config = store.direct().ttl(ttl).request_timeout(HANG);
+    let config = store.direct().ttl(20 * HANG).request_timeout(HANG);
     let manager = connect(config).await;
     let lease = dead.lock("key").renew(false).acquire().await;
     std::mem::forget(lease.expect("the lock"));
@@ -81,7 +87,7 @@ pub(crate) async fn a_connection_that_was_forgotten_costs_no_operation<S: FarTab
 pub(crate) async fn a_silence_behind_an_answer_keeps_no_place<S: FarTables>(store: &mut S) {
     let manager = impatient(|| store.narrow(Duration::from_secs(2))).await;
     store.proxy().delay(Some(Duration::from_millis(100)));
-    had(&manager, "key").await;
+    healed_at(&manager, "key").await;
     store.proxy().freeze();
     store.proxy().delay(None);
     eventually("it is reached over another connection", async || {
@@ -95,6 +101,14 @@ pub(crate) async fn a_silence_behind_an_answer_keeps_no_place<S: FarTables>(stor
 /// timeout for both. Somebody keeps the row from the first question for most of
 /// it, and the queue from the second for longer.
 pub(crate) async fn a_try_has_one_request_timeout_for_all_it_asks<S: FarTables>(store: &mut S) {
+    unless_it_stands_still(Duration::from_secs(1), async || {
+        tries_for_long(&*store).await
+    })
+    .await;
+}
+
+/// If the machine stands still, both are given free before it has asked.
+async fn tries_for_long<S: FarTables>(store: &S) {
     const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
     let config = store.direct().ttl(20 * HANG);
     let manager = connect(config.request_timeout(REQUEST_TIMEOUT)).await;
@@ -121,10 +135,8 @@ pub(crate) async fn a_shutdown_waits_for_no_script_that_may_come_yet<S: FarTable
     let manager = connect(store.narrow(HANG).ttl(20 * HANG)).await;
     let other = connect(store.direct()).await;
     let _calm = calm(store, &manager).await;
-    store.proxy().swallow_replies(true);
-    let asked = tokio::spawn(manager.lock("key").acquire());
-    let held = async || other.inspect("key").await.expect("inspect").is_some();
-    until("the lock is taken", held, |&held| held).await;
+    let ask = || tokio::spawn(manager.lock("key").acquire());
+    let asked = had_without_an_answer(store, &other, "key", ask).await;
     store.proxy().swallow_replies(false);
     let lock = within(HANG, asked).await.expect("no panic");
     drop(lock.expect("the lock, asked for once more"));
