@@ -15,20 +15,28 @@ mod rush;
 mod scene;
 mod service;
 
+use std::time::Duration;
+
+/// Whoever stands still for two seconds does not have a lock in time, and who does so for five
+/// loses it.
+const IN_TIME: Duration = Duration::from_millis(500);
+
 /// Makes a test of each function for each store.
 macro_rules! on_each_store {
     ($($test:ident),+ $(,)?) => {
         mod memory {
             $(#[tokio::test]
             async fn $test() {
-                super::$test($crate::scene::Scene::on_memory().await).await;
+                let test = async || super::$test($crate::scene::Scene::on_memory().await).await;
+                $crate::support::calm::unless_it_stands_still($crate::IN_TIME, test).await;
             })+
         }
 
         mod redis {
             $(#[tokio::test]
             async fn $test() {
-                super::$test($crate::scene::Scene::on_redis().await).await;
+                let test = async || super::$test($crate::scene::Scene::on_redis().await).await;
+                $crate::support::calm::unless_it_stands_still($crate::IN_TIME, test).await;
             })+
         }
     };

@@ -83,6 +83,10 @@ async fn a_copy_is_killed() {
 /// Also those whose client does not wait for the end.
 #[tokio::test]
 async fn told_to_stop_it_ends_what_it_has_begun() {
+    unless_it_stands_still(NO_ANSWER, it_is_told_to_stop).await;
+}
+
+async fn it_is_told_to_stop() {
     let server = RedisServer::start().await;
     let config = Config::from_url(&server.url()).expect("a valid URL");
     let observer = LockManager::connect(config).await.expect("Redis");
