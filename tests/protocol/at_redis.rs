@@ -119,9 +119,9 @@ where
         }
     }
 
-    async fn listening(&self) -> usize {
+    async fn listening(&self) -> Vec<String> {
         let channels = ["PUBSUB", "CHANNELS", "dlock:wake:*"];
-        self.server.command::<Vec<String>>(&channels).await.len()
+        self.server.command(&channels).await
     }
 
     /// What is there, when so much time has passed since the last look.
@@ -149,7 +149,9 @@ where
         let bare = (self.opens)(&self.server).await;
         if self.rules.notices_deaths {
             let listening = async || self.listening().await;
-            until("it listens", listening, |&now| now > before).await;
+            // Others may be closed just now.
+            let is_new = |now: &Vec<String>| now.iter().any(|one| !before.contains(one));
+            until("it listens", listening, is_new).await;
         }
         let hears = match self.rules.votes {
             true => Some(ends(&self.server).await),
@@ -159,7 +161,7 @@ where
     }
 
     async fn notices(&mut self, left: usize) {
-        let listening = async || self.listening().await;
+        let listening = async || self.listening().await.len();
         until("its connections are closed", listening, |&now| now == left).await;
     }
 
