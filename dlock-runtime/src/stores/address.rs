@@ -1,14 +1,14 @@
-//! Where a server listens.
+//! The address at which a server listens.
 
 #[cfg(feature = "url")]
 use std::{fmt, num::NonZeroU16};
 
-/// The host is as the URL or another server gave it, and two that are spelled
-/// differently are two.
+/// The host is written as the URL or another server gave it. Two spellings of one host are two
+/// addresses.
 #[cfg(feature = "url")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Address {
-    /// An address of IPv6 has no brackets here.
+    /// An IPv6 address has no brackets here.
     Host { host: String, port: NonZeroU16 },
     /// The path of a unix socket.
     Socket(String),
@@ -16,8 +16,8 @@ pub(super) enum Address {
 
 #[cfg(feature = "url")]
 impl Address {
-    /// `None`: nobody listens at port 0. A server says so of itself where it listens at
-    /// another port, for TLS for instance.
+    /// `None` for port 0, where nobody listens. A server gives this port for itself if it listens
+    /// only at another one, for example for TLS.
     pub(super) fn at(host: &str, port: u16) -> Option<Self> {
         Some(Self::Host {
             host: host.to_owned(),
@@ -25,7 +25,8 @@ impl Address {
         })
     }
 
-    /// Another one that the server here has named: without a host, it is on its own.
+    /// The address of another server, as the server at this address has named it. Without a host,
+    /// the other server is on the same host.
     #[cfg(feature = "redis-cluster")]
     pub(super) fn beside(&self, host: &str, port: u16) -> Option<Self> {
         match (host, self) {
@@ -35,13 +36,13 @@ impl Address {
         }
     }
 
-    /// Reads `host[:port]` of a URL, where an address of IPv6 stands in brackets. `None`
-    /// if it is not of this form.
+    /// Reads `host[:port]` in a URL, with an IPv6 address in brackets: `[::1]:6379`. `None` if the
+    /// text does not have this form.
     pub(super) fn parse(text: &str, default_port: u16) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']')?;
-                // A scope may follow: `fe80::1%eth0`.
+                // A scope may follow the address: `fe80::1%eth0`.
                 let (address, _) = host.split_once('%').unwrap_or((host, ""));
                 address.parse::<std::net::Ipv6Addr>().ok()?;
                 (host, port)
@@ -61,15 +62,15 @@ impl Address {
             None => return None,
             Some(port) => port.parse().ok()?,
         };
-        // It is shown in messages and logs.
+        // The host is shown in messages and logs, so it must not need escaping.
         if !host.escape_debug().eq(host.chars()) {
             return None;
         }
         Self::at(host, port)
     }
 
-    /// A unix socket, by its path without the first slash. `None` if there is none, or it
-    /// cannot be shown in messages.
+    /// The unix socket at this path, which is written without its first slash. `None` if the path
+    /// is empty, or cannot be shown in messages.
     pub(super) fn socket(path: &str) -> Option<Self> {
         let can_be_shown = path.escape_debug().eq(path.chars());
         (!path.is_empty() && can_be_shown).then(|| Self::Socket(format!("/{path}")))
@@ -86,7 +87,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// As messages name it, with or without the brackets of IPv6, as drivers give the host.
+/// The address as messages show it. Drivers give an IPv6 host with or without its brackets.
 pub(super) fn shown(host: &str, port: u16) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.contains(':') {

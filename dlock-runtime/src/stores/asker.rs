@@ -1,11 +1,11 @@
-//! Who asks, and for which of how many permits, as text.
+//! An owner, and the number of permits if it asks for one, as stores keep them: as text.
 
 use std::fmt;
 
 use crate::backend::{Mode, Owner, Request};
 
-/// An owner as it stands in a store: with the number of permits behind it, if it asks
-/// for one. So who shares a lock is a reader wherever the number does not matter.
+/// An owner as a store keeps it: `1.1`, or `1.1/7` if it asks for one of seven permits. So where
+/// the number does not matter, everyone who shares a lock is a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) owner: Owner,
@@ -18,7 +18,7 @@ impl Asker {
         Self { owner, mode }
     }
 
-    /// One who shares.
+    /// Reads the text of an owner that shares the lock.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (owner, mode) = match text.split_once('/') {
             Some((owner, most)) => (owner, Mode::Permits(most.parse().ok()?)),

@@ -1,45 +1,49 @@
-//! Requests of different locks that wait for company, to go to a store as one.
+//! Requests of different locks that are sent to a store together.
 //!
-//! A lone request never waits: that is only for those who come while some messages
-//! are on their way already, and until there are enough of them.
+//! A lone request never waits for company. A request waits only while some messages are on their
+//! way already, and until there are enough requests.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-/// One of those requests.
+/// A request that can be sent together with others.
 pub(super) trait Part {
     fn lock(&self) -> &str;
 
-    /// Whether what makes the store refuse this one makes it refuse the other too.
+    /// Whether a store that refuses this request refuses `first` too, for the same reason. Only
+    /// then are the two sent together.
     fn goes_with(&self, first: &Self) -> bool {
         let _ = first;
         true
     }
 
-    /// It is sent from now on. `false`: it is not, as nobody wants it any more.
+    /// Called when the request is about to be sent. `false`: nobody wants it any more, so it is
+    /// not sent.
     fn leaves(&self, now: Instant) -> bool;
 }
 
-/// Those that are not sent yet, in the order they came.
+/// The requests that have not been sent yet, in the order in which they came.
 pub(super) struct Gathering<P> {
     waiting: VecDeque<P>,
-    /// Their locks, which differ.
+    /// The locks of the requests that wait. No two of them wait for the same lock.
     locks: HashSet<String>,
     on_the_way: usize,
-    /// So many messages are on their way at a time, before those that come wait.
+    /// While this many messages are on their way, further requests wait.
     at_once: usize,
-    /// So many requests go together at most.
+    /// The most requests that go together.
     pub(super) largest: usize,
 }
 
-/// What becomes of a request.
+/// What happens to a new request.
 pub(super) enum Entered<P> {
-    /// It goes, and the next may when its message has come back.
+    /// It is sent now. When its message has come back, those that wait may be sent.
     Goes(P),
-    /// It goes by itself, as another of its lock waits.
+    /// It is sent now, by itself, because another request of its lock waits. Its message does not
+    /// count.
     Alone(P),
     Waits,
-    /// It waited with these, which are enough: they go like one that goes.
+    /// Enough requests wait: these are sent now, as one message, which counts like that of a
+    /// request that [goes](Entered::Goes).
     Full(Vec<P>),
 }
 
@@ -65,7 +69,8 @@ impl<P: Part> Gathering<P> {
             return Entered::Alone(part);
         }
         self.waiting.push_back(part);
-        // A slow disk is no reason to hold back what can be put there together.
+        // Requests that are enough for one message do not wait until a slow disk has answered
+        // another.
         if !self.is_full() {
             return Entered::Waits;
         }
@@ -74,7 +79,7 @@ impl<P: Part> Gathering<P> {
         Entered::Full(batch)
     }
 
-    /// A message has come back, and these go in its place. None: nobody waits.
+    /// A message has come back. Returns the requests that are sent in its place, if there are any.
     pub(super) fn came_back(&mut self, now: Instant) -> Vec<P> {
         let batch = if self.on_the_way <= self.at_once || self.is_full() {
             self.next(now)
@@ -89,7 +94,7 @@ impl<P: Part> Gathering<P> {
         self.waiting.len() >= self.largest
     }
 
-    /// The first that waits, with all that may go with it.
+    /// Takes out the first request that waits, with those that may go with it.
     fn next(&mut self, now: Instant) -> Vec<P> {
         let (mut batch, mut later) = (Vec::<P>::new(), VecDeque::new());
         while batch.len() < self.largest
@@ -139,7 +144,7 @@ mod tests {
         }
     }
 
-    /// What becomes of such a request: how, and the locks that go.
+    /// Enters a request. Returns what happens to it, or the locks of the requests that are sent.
     fn enter(queue: &mut Gathering<Request>, lock: &'static str, kind: u8) -> String {
         let (is_wanted, sent) = (kind != b'-', Cell::new(false));
         let request = Request {
@@ -210,7 +215,7 @@ mod tests {
         assert_eq!(enter(&mut queue, "y", 0), "goes");
     }
 
-    /// As it has learned meanwhile.
+    /// How much it takes may turn out while requests wait.
     #[test]
     fn a_message_is_no_larger_than_the_store_takes() {
         let mut queue = Gathering::new(1, 64);
@@ -221,13 +226,13 @@ mod tests {
         assert_eq!([back(&mut queue), back(&mut queue)], ["abc", "de"]);
     }
 
-    /// However slow those are that are on their way.
+    /// They are sent, however slow the messages are that are on their way.
     #[test]
     fn those_who_are_enough_do_not_wait() {
         let mut queue = Gathering::new(1, 3);
         let entered = ["x", "a", "b", "c", "d"].map(|lock| enter(&mut queue, lock, 0));
         assert_eq!(entered, ["goes", "waits", "waits", "abc", "waits"]);
-        // One more than usual is on its way.
+        // One message more than usual is on its way, so nothing is sent in place of the first.
         assert_eq!([back(&mut queue), back(&mut queue)], ["", "d"]);
     }
 }

@@ -1,12 +1,13 @@
-//! What an error of a server means: one shape of table for every store.
+//! What an error of a server means. Every store has a table of that, and all tables have the same
+//! shape.
 
 use std::fmt::{self, Display};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::escape;
 
-/// A row of such a table: what it is to the caller, what dlock can do then, and what
-/// somebody else can.
+/// A row of such a table: which kind of error the caller gets, what dlock can do about it, and what
+/// people can do.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(feature = "sqlx"),
@@ -15,9 +16,9 @@ use crate::key::escape;
 pub struct Meaning<R> {
     pub(super) kind: BackendErrorKind,
     pub(super) retry: R,
-    /// Empty if there is none.
+    /// What people can do. Empty if there is no advice.
     pub(super) advice: &'static str,
-    /// The user has not the right to it.
+    /// The user does not have the right that this needs.
     pub(super) denied: bool,
 }
 
@@ -62,7 +63,7 @@ impl<R> Meaning<R> {
         }
     }
 
-    /// The error, of a server that said so.
+    /// The error for the caller. `place` is the server, and `said` is what it said.
     pub(super) fn error(&self, place: impl Display, said: impl Display) -> BackendError {
         let said = Said(&said.to_string()).to_string();
         let error = BackendError::new(
@@ -79,11 +80,11 @@ impl<R> Meaning<R> {
     }
 }
 
-/// What a server or its client says, as a message shows it: on one line, and of what is
-/// long the beginning. It comes from anywhere.
+/// What a server or its client said, as a message shows it: on one line, and only the beginning of
+/// a long text. Nobody knows what such a text contains.
 struct Said<'a>(&'a str);
 
-/// So many characters of it are shown.
+/// The most characters of it that are shown.
 const LONGEST_SAID: usize = 400;
 
 impl fmt::Display for Said<'_> {
@@ -94,7 +95,8 @@ impl fmt::Display for Said<'_> {
         let line = lines.fold(line, |text, line| text + ", " + line);
         let end = line.char_indices().nth(LONGEST_SAID);
         let shown = end.map_or(&*line, |(end, _)| &line[..end]);
-        // What does something to a terminal or a log. Backslashes are its own.
+        // Escape what would do something to a terminal or a log. The backslashes of the text
+        // itself stay as they are.
         for part in shown.split_inclusive('\\') {
             escape(part.trim_end_matches('\\'), f)?;
             f.write_str(if part.ends_with('\\') { "\\" } else { "" })?;

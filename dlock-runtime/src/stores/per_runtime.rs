@@ -1,9 +1,9 @@
-//! What a store has for each runtime that calls.
+//! What a store has for each tokio runtime that calls it.
 //!
-//! A connection's socket belongs to the runtime that made it: it is not read while
-//! that runtime does not run, and is gone with it. A hop to a runtime of dlock's own
-//! costs a lone caller nearly half of its speed. So each runtime has connections of
-//! its own, from its first question on.
+//! The socket of a connection belongs to the runtime that opened it. Nobody reads the socket while
+//! that runtime does not run, and the socket is gone when the runtime ends. A hop to a runtime of
+//! dlock's own would cost a lone caller nearly half of its speed. So each runtime has connections
+//! of its own, from its first request on.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::{BackendError, BackendErrorKind};
 
-/// One for each runtime. A service has one, or a few: they are soon looked through.
+/// A value for each runtime. A service has one runtime, or a few, so a search through all is quick.
 pub(super) struct PerRuntime<T>(RwLock<Vec<Entry<T>>>);
 
 struct Entry<T> {
@@ -22,10 +22,10 @@ struct Entry<T> {
     keeper: Arc<OnceLock<Keeper>>,
 }
 
-/// What keeps a value, once it is known.
+/// The task that keeps a value, once it is known.
 enum Keeper {
     Runs(AbortHandle),
-    /// The value was taken out before that.
+    /// The value was taken out before its task was known.
     Unwanted,
 }
 
@@ -34,7 +34,7 @@ impl<T> PerRuntime<T> {
         Arc::new(Self(RwLock::default()))
     }
 
-    /// That of the runtime that this is called on.
+    /// The value of the calling runtime, as with [`of`](Self::of). An error outside of a runtime.
     pub(super) fn here<F>(
         self: &Arc<Self>,
         make: impl FnOnce(&Handle) -> (Arc<T>, F),
@@ -48,8 +48,8 @@ impl<T> PerRuntime<T> {
         Ok(found.unwrap_or_else(|| self.of(&runtime, make)))
     }
 
-    /// That of this runtime; made, if there is none, together with what keeps it for as
-    /// long as the runtime lasts.
+    /// The value of this runtime. If there is none, `make` makes it, and the future that keeps it
+    /// for as long as the runtime lasts.
     pub(super) fn of<F>(
         self: &Arc<Self>,
         runtime: &Handle,
@@ -76,8 +76,8 @@ impl<T> PerRuntime<T> {
             entries: Arc::downgrade(self),
             runtime: id,
         };
-        // Its owner is the entry, which ends it. A runtime that is shutting down drops
-        // the task here and now, and with it the entry.
+        // The task belongs to the entry, and is ended when the entry is taken out. A runtime that
+        // is shutting down drops the task at once, and with it the entry.
         let task = runtime.spawn(async move {
             let _leaves = leaves;
             keep.await;
@@ -88,7 +88,7 @@ impl<T> PerRuntime<T> {
         value
     }
 
-    /// Takes all out. Nothing keeps them from now on.
+    /// Takes out all values. Nothing keeps them from now on.
     pub(super) fn close(&self) -> Vec<Arc<T>> {
         let entries = std::mem::take(&mut *self.entries_mut());
         let closed = entries.into_iter().map(|entry| {
@@ -109,7 +109,7 @@ impl<T> PerRuntime<T> {
     }
 }
 
-/// A runtime that ends drops its tasks, and this with them.
+/// Takes the entry out when dropped. A runtime that ends drops its tasks, and this with them.
 struct Leaves<T> {
     entries: Weak<PerRuntime<T>>,
     runtime: Id,

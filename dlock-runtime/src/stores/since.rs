@@ -1,8 +1,10 @@
-//! What stands where a lock is held: by whom, and since when, if that is said.
+//! What a store keeps for a lock that is held: the owner, and since when it has the lock, if that
+//! is known.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// This owner, and since when it has the lock by its own clock, in milliseconds since 1970.
+/// The text for this owner: `1.1;1767225600000`, or only `1.1`. `since` is when it got the lock, by
+/// its own clock, in milliseconds since 1970.
 pub(super) fn held(owner: &str, since: Option<u64>) -> String {
     match since {
         Some(since) => format!("{owner};{since}"),
@@ -10,7 +12,7 @@ pub(super) fn held(owner: &str, since: Option<u64>) -> String {
     }
 }
 
-/// What was put together by that.
+/// Reads a text that [`held`] has written.
 pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
     match value.split_once(';') {
         Some((owner, since)) => Some((owner, Some(since.parse().ok()?))),

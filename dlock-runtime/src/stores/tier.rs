@@ -1,22 +1,22 @@
-//! What a server's tokens are worth by its settings, which may change.
+//! What a server's tokens are worth, according to its settings. These may change.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::backend::TokenTier;
 
-/// The tier that was found last, by the connection which was made last or with
-/// the last grant: each looks before it is used, so what is read here after a
-/// grant was known when it was given.
+/// The tier that was found last. Some stores look whenever they connect, others with each grant.
+/// They look before the connection or the grant is used. So the tier that is read here after a
+/// grant was known when the lock was granted.
 #[derive(Debug)]
 pub(super) struct FoundTier(AtomicU8);
 
 impl FoundTier {
-    /// Nothing has been looked at yet.
+    /// Before anything was looked at.
     pub(super) fn unknown() -> Self {
         Self(AtomicU8::new(number(TokenTier::BestEffort)))
     }
 
-    /// Somebody has looked.
+    /// Somebody has looked, and has found this tier.
     pub(super) fn set(&self, tier: TokenTier) {
         self.0.store(number(tier), Ordering::Release);
     }

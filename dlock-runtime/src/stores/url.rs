@@ -1,9 +1,10 @@
-//! Store URLs, `scheme://[user:password@]host[:port],…[/path][?option=value&…]`,
-//! read alike for every store but the databases, whose drivers have readers of
-//! their own.
+//! Reads the URLs of stores: `scheme://[user:password@]host[:port],…[/path][?option=value&…]`.
 //!
-//! No error shows what could be a password: no value, and no name that is
-//! unknown, as a password that was not percent-encoded may stand anywhere.
+//! All stores use this, except the databases: their drivers read URLs themselves.
+//!
+//! A password that was not percent-encoded may be anywhere in a URL. So no error shows what could
+//! be a password, such as an unknown name. The only values that an error shows are the path of a
+//! file and a host that is there twice.
 
 use std::fmt;
 
@@ -12,33 +13,33 @@ use percent_encoding::percent_decode_str;
 use super::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
-/// What the URLs of one store look like.
+/// The form of the URLs of one store.
 pub(super) struct Form {
-    /// As messages call the store.
+    /// The name of the store in messages.
     pub(super) store: &'static str,
     pub(super) scheme: &'static str,
     /// The scheme of encrypted connections.
     pub(super) encrypted: Option<&'static str>,
     pub(super) example: &'static str,
-    /// That of a host without one. `None` where a URL has the path of a unix socket in
-    /// place of hosts, `scheme://[user:password@]/path[?option=value&…]`.
+    /// The port of a host that is written without one. `None` if the URL has the path of a unix
+    /// socket in place of hosts: `scheme://[user:password@]/path[?option=value&…]`.
     pub(super) port: Option<u16>,
     pub(super) options: &'static [&'static str],
-    /// The options of encrypted connections, each the path of a file: `ca`, whom
-    /// to trust in place of the system's authorities; `cert` and `key`, by which
-    /// the server knows this client.
+    /// The options of encrypted connections. The value of each is the path of a file: `ca`, whom
+    /// to trust in place of the system's authorities; `cert` and `key`, by which the server knows
+    /// this client.
     pub(super) files: &'static [&'static str],
 }
 
-/// A URL of such a form.
+/// A URL that was read.
 pub(super) struct StoreUrl<'u> {
     form: &'static Form,
     pub(super) encrypted: bool,
-    /// One at least, and none of them twice. Of a unix socket, that one.
+    /// At least one host, and none of them twice. For a unix socket, only that socket.
     pub(super) hosts: Vec<Address>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// What stands behind the hosts, without the first slash and still encoded.
+    /// What follows the hosts, without the first slash and still percent-encoded.
     pub(super) path: &'u str,
     options: Vec<(&'static str, String)>,
 }
@@ -64,7 +65,7 @@ impl Form {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What looks like a host is a part of the password.
+        // The user or the password contains a slash, so what looks like a host is a part of it.
         if path.contains('@') {
             return Err(self.invalid(
                 "in a user or password, percent-encode characters such as / # ? @ and :",
@@ -119,7 +120,7 @@ impl Form {
                 return Err(self.invalid(format!("a host is missing; write for example {example}")));
             }
             let host = Address::parse(host, port).ok_or_else(|| {
-                // Not shown: it may be a password whose host is missing.
+                // The text is not shown: it may be a password whose host is missing.
                 if let Some((name, _)) = host.rsplit_once(':')
                     && Address::parse(name, port).is_some()
                 {
@@ -204,7 +205,7 @@ impl Form {
     }
 }
 
-/// A URL of this scheme cannot be had without the feature.
+/// The error for a URL whose scheme needs a feature that is off.
 pub(super) fn needs_feature(scheme: &str, feature: &str) -> BackendError {
     BackendError::new(
         BackendErrorKind::Config,
@@ -224,7 +225,8 @@ impl StoreUrl<'_> {
         self.form.invalid(reason)
     }
 
-    /// An error if it says who asks, or whom to trust: the service says that otherwise.
+    /// An error if the URL says who the client is, or whom to trust: the service has said that in
+    /// another way.
     pub(super) fn says_only_where(&self) -> Result<(), BackendError> {
         let mut files = self.form.files.iter();
         let file = files.find(|file| self.option(file).is_some());
@@ -241,14 +243,14 @@ impl StoreUrl<'_> {
         }
     }
 
-    /// What an option says. The last one counts if there are several.
+    /// The value of an option. If the URL has the option several times, the last one counts.
     pub(super) fn option(&self, name: &str) -> Option<&str> {
         let mut options = self.options.iter().rev();
         let found = options.find(|(known, _)| *known == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What an option chooses, among all that it may say.
+    /// What the value of an option stands for. The value must be one of these.
     pub(super) fn choice<T: Copy>(
         &self,
         name: &str,
@@ -271,7 +273,7 @@ impl StoreUrl<'_> {
 /// The files of an encrypted connection, in PEM form.
 #[cfg(feature = "tls")]
 impl StoreUrl<'_> {
-    /// Whom to trust, if not the system's authorities.
+    /// Whom to trust in place of the system's authorities.
     pub(super) fn authority(&self) -> Result<Option<String>, BackendError> {
         let path = self.option("ca");
         path.map(|path| self.certificate("ca", path)).transpose()
@@ -289,7 +291,7 @@ impl StoreUrl<'_> {
         }
     }
 
-    /// A file that the client cannot use after all.
+    /// The error for a file that was read, and that the client cannot use.
     pub(super) fn unusable(
         &self,
         option: &str,
@@ -304,7 +306,7 @@ impl StoreUrl<'_> {
 
     fn certificate(&self, option: &str, path: &str) -> Result<String, BackendError> {
         let pem = self.file(option, path)?;
-        // Some clients would trust nobody, and say so at the first use.
+        // With such a file, some clients would trust nobody, and report that only at the first use.
         if !pem.contains("-----BEGIN CERTIFICATE-----") {
             return Err(self.invalid(format!(
                 "the file in `{option}={path}` holds no certificate; it must be in PEM form"
@@ -318,7 +320,7 @@ impl StoreUrl<'_> {
             let reason = format!("the file in `{option}={path}` cannot be read: {error}");
             self.invalid(reason).with_cause(error)
         })?;
-        // What stands between the certificates may be in any encoding.
+        // The text between the certificates may be in any encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

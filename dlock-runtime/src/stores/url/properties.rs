@@ -1,4 +1,4 @@
-//! Any text in the place of a store's URL.
+//! Reads any text as the URL of a store.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use super::tests::FORM;
 
-/// What means something in a URL.
+/// Texts that mean something in a URL.
 const PIECES: &[&str] = &[
     "store", "stores", "://", ":", "/", "//", "@", "?", "#", "&", "=", ",", "%", "%ff", "%40", "[",
     "]", "[::1]", "a", "b", "1", "65536", "word", "other", "ca", "cert", "key", " ", "\n", "\0",
