@@ -1,10 +1,10 @@
 //! A distributed lock in one line over an async function, on the store you
 //! already run.
 //!
-//! It is for what must not happen twice at once: two copies of a service that
-//! sell the last item, run the same nightly job, import the same batch. One
-//! attribute names the lock; the lock is taken before the body runs and given
-//! back whatever ends it.
+//! Use it for work that must not happen twice at the same time: two copies of a
+//! service must not both sell the last item, run the same nightly job, or import the
+//! same batch. One attribute names the lock. dlock takes the lock before the body
+//! runs, and gives it back however the body ends.
 //!
 //! ```
 //! use dlock::{LockError, distributed_lock};
@@ -26,14 +26,14 @@
 //! }
 //! ```
 //!
-//! This page shows what the attribute can do, use by use. [`distributed_lock`]
-//! has the table of its arguments.
+//! This page shows what the attribute can do, one use after the other.
+//! [`distributed_lock`] has the table of its arguments.
 //!
 //! # The key
 //!
-//! `<…>` holds an expression over the arguments, shown with `Display`. Values
-//! are escaped, so different arguments never make the same key. Where a template
-//! is not enough, any expression will do that makes a [`LockKey`].
+//! Each `<…>` in a template is an expression over the arguments, shown with
+//! `Display`. dlock escapes the values, so different arguments never make the same
+//! key. If a template is not enough, write any expression that makes a [`LockKey`].
 //!
 //! ```
 //! # use dlock::{LockError, distributed_lock};
@@ -50,21 +50,22 @@
 //! }
 //! ```
 //!
-//! Two functions with the same key exclude each other; so does a call without
-//! the attribute, [`dlock::lock("stock:42").run(future)`](LockRequest::run).
+//! Two functions with the same key exclude each other. They also exclude a call
+//! without the attribute, such as
+//! [`dlock::lock("stock:42").run(future)`](LockRequest::run).
 //!
 //! # How long to wait
 //!
 //! A call waits for the lock for as long as it takes (`wait`), gives up at once
-//! (`try`), or after some time (`timeout = "5s"`, an outage of the store
-//! included). What holds where the attribute does not say is the [`Config`]'s.
+//! (`try`), or gives up after some time (`timeout = "5s"`, an outage of the store
+//! included). If the attribute does not say which, the [`Config`] decides.
 //!
-//! # When the lock is not had
+//! # When you do not get the lock
 //!
-//! The body does not run, and the call says why: [`Busy`](LockError::Busy) and
-//! [`Timeout`](LockError::Timeout) mean that somebody has the lock,
-//! [`Unavailable`](LockError::Unavailable) that the store did not answer. The
-//! function returns a `Result` whose error is made `From<LockError>`:
+//! The body does not run, and the error says why. [`Busy`](LockError::Busy) and
+//! [`Timeout`](LockError::Timeout) mean that somebody has the lock.
+//! [`Unavailable`](LockError::Unavailable) means that the store did not answer. The
+//! function returns a `Result`, and its error type implements `From<LockError>`:
 //!
 //! ```
 //! # use dlock::{LockError, distributed_lock};
@@ -86,8 +87,8 @@
 //! }
 //! ```
 //!
-//! or anything else, where `on_error` makes the value. A job that several copies
-//! start, and one of them runs:
+//! With `on_error`, which makes the value in that case, the function may return any
+//! type. Here, several copies of a service start a job, and one of them runs it:
 //!
 //! ```
 //! # use dlock::{Config, LockError, LockManager, distributed_lock};
@@ -106,19 +107,20 @@
 //!
 //! # Long jobs
 //!
-//! A lease is renewed at a third of its ttl for as long as the body runs, from a
-//! thread of dlock's own. So the ttl is not how long the work may take: it is how
-//! soon others get the lock when this process dies.
+//! While the body runs, dlock renews the lease whenever a third of its ttl has
+//! passed, on a thread of its own. So the ttl is not how long the work may take. It
+//! is how soon others get the lock when this process dies.
 //!
-//! - `max_hold = "10m"` ends the renewals: a body that hangs cannot hold the lock
-//!   for ever.
-//! - `min_hold = "1m"` keeps the lock for some time after a body that was quick.
-//! - `renew = false` is a fixed lease: the body must end within the ttl.
+//! - `max_hold = "10m"` stops the renewals after this time, so a body that hangs
+//!   cannot hold the lock for ever.
+//! - `min_hold = "1m"` keeps the lock for at least this time, also after a body that
+//!   was quicker.
+//! - `renew = false` makes a fixed lease: the body must end within the ttl.
 //!
 //! # Two locks at once
 //!
-//! Several keys are one lock: sorted, so that two transfers in opposite
-//! directions do not wait for each other, and had all or none.
+//! A call with several keys gets all of them or none. dlock sorts the keys, so two
+//! transfers in opposite directions cannot deadlock.
 //!
 //! ```
 //! # use dlock::{LockError, distributed_lock};
@@ -128,8 +130,8 @@
 //! }
 //! ```
 //!
-//! Locks that are taken one under the other, in opposite orders, can deadlock.
-//! In debug builds a warning says so before it happens; see
+//! Functions that take the same locks one inside the other, in opposite orders, can
+//! deadlock. In debug builds dlock warns before that happens; see
 //! [`Config::detect_lock_order`].
 //!
 //! # Readers and writers
@@ -152,8 +154,8 @@
 //!
 //! # Permits
 //!
-//! `permits = 10` lets at most ten bodies of a key run at once, over all processes: a
-//! number, or an expression over the arguments.
+//! `permits = 10` lets at most ten bodies of a key run at once, over all processes.
+//! Write a number, or an expression over the arguments.
 //!
 //! ```
 //! # use dlock::{LockError, distributed_lock};
@@ -165,9 +167,9 @@
 //!
 //! # Once
 //!
-//! `once = "48h"` remembers a body that returned `Ok`, under its key: calls meanwhile are
-//! [`LockError::Done`], and nothing runs. After an `Err`, a panic or a death, the next call
-//! runs it.
+//! With `once = "48h"`, the store remembers for 48 hours that a body with this key
+//! returned `Ok`. A call in that time returns [`LockError::Done`], and its body does not
+//! run. After an `Err`, a panic or the death of the process, the next call runs the body.
 //!
 //! ```
 //! # use dlock::{Config, LockError, LockManager, distributed_lock};
@@ -186,8 +188,8 @@
 //!
 //! # Without the attribute
 //!
-//! [`lock`] asks for a lock by name. [`run`](LockRequest::run) does as the
-//! attribute does; [`acquire`](LockRequest::acquire) gives a [`LockGuard`], which
+//! [`lock`] asks for a lock by its key. [`run`](LockRequest::run) does the same as
+//! the attribute. [`acquire`](LockRequest::acquire) returns a [`LockGuard`], which
 //! gives the lock back when it is dropped or [released](LockGuard::release).
 //!
 //! ```
@@ -207,12 +209,12 @@
 //! # Ok(()) }).await }
 //! ```
 //!
-//! # When it is lost
+//! # When a lease is lost
 //!
-//! A lease ends before its body when the store cannot be reached until the ttl
-//! has passed, or says that the lock is somebody else's. Then the body is dropped
-//! at its next await, and the call ends with [`LockError::Lost`]. With
-//! `on_lost = "continue"` the body goes on, and can ask:
+//! A lease is lost if dlock cannot reach the store until the ttl has passed, or if
+//! the store says that somebody else has the lock, or nobody. Then dlock drops the
+//! body at its next await, and the call returns [`LockError::Lost`]. With
+//! `on_lost = "continue"` the body goes on, and can ask whether it still has the lock:
 //!
 //! ```
 //! # use dlock::backend::memory::Memory;
@@ -240,9 +242,10 @@
 //! # Fencing
 //!
 //! A process that was paused for longer than its ttl may still write before it
-//! comes to its next await. No lock can prevent that; the resource can. Each grant
-//! has a [`FencingToken`] greater than all before it. Send it along with each
-//! write, and refuse one that is lower than the highest seen:
+//! reaches its next await. No lock can prevent that, but the resource can. Each grant
+//! has a [`FencingToken`] greater than all before it. Send the token along with each
+//! write, and let the resource refuse a token that is lower than the highest it has
+//! seen:
 //!
 //! ```
 //! # use dlock::{Config, FencingToken, LockError, LockManager};
@@ -268,15 +271,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `fenced` refuses a store whose tokens could go back.
+//! With `fenced`, a call fails unless the store's tokens can never go back.
 //!
 //! # Re-entry, and spawned tasks
 //!
-//! Reentrancy follows the chain of awaits, not a task or thread. A call inside the
-//! body, of this or another function with the same key, goes through at once and
-//! has the same token. The two halves of a `join!` exclude each other: they share
-//! a task, not a body. A spawned task queues like anyone, unless its future went
-//! through [`in_lock_scope`](LockScopeExt::in_lock_scope):
+//! Re-entry follows the chain of awaits, not the id of a task or thread. A body may
+//! call this or another function with the same key: that call goes through at once
+//! and has the same token. The two halves of a `join!` exclude each other: they share
+//! a task, not a body. A spawned task waits like any other caller, unless its future
+//! went through [`in_lock_scope`](LockScopeExt::in_lock_scope):
 //!
 //! ```
 //! use dlock::{LockError, LockScopeExt, distributed_lock};
@@ -301,14 +304,14 @@
 //! # Starting and stopping
 //!
 //! [`init`] connects once for the whole process. [`Config::from_env`] reads
-//! `DLOCK_URL` (`redis://…`, or `memory:` for locks of this process only) and where
-//! they are set `DLOCK_NAMESPACE`, `DLOCK_TTL`, `DLOCK_TIMEOUT` and more. Before
-//! `main` returns, [`shutdown`] waits for the locks that are still on their way
-//! back. For a second store, connect a [`LockManager`].
+//! `DLOCK_URL` (`redis://…`, or `memory:` for locks of this process only) and, if they
+//! are set, `DLOCK_NAMESPACE`, `DLOCK_TTL`, `DLOCK_TIMEOUT` and more. Call [`shutdown`]
+//! before `main` returns: it waits for the locks that are still on their way back to
+//! the store. For a second store, connect a [`LockManager`].
 //!
 //! # Testing
 //!
-//! Each test has a store of its own, and its time may be paused.
+//! Each test has a store of its own in memory, and can pause time.
 //! [`Memory::faults`](backend::memory::Memory::faults) takes a lease away, or makes
 //! the store slow or unavailable.
 //!
@@ -335,44 +338,44 @@
 //!
 //! # Seeing what locks do
 //!
-//! Each critical section is a `tracing` span `lock` with its key, token, the time
-//! waited and the time held; the body runs inside it. Waits, grants, renewals and
-//! losses are events under the target `dlock`. With the feature `metrics` they are
-//! counted through the `metrics` facade, by template and store, never by key.
+//! Each critical section is a `tracing` span `lock` with its key, its token, the time
+//! waited and the time held. The body runs inside this span. Waits, grants, renewals
+//! and losses are events under the target `dlock`. With the feature `metrics`, dlock
+//! counts them through the `metrics` facade, by template and store, never by key.
 //! [`inspect`](LockManager::inspect) and [`list`](LockManager::list) show who holds
-//! what.
+//! which lock.
 //!
 //! # Features
 //!
 //! - `redis` (default): the `redis://` store, one server.
-//! - `redis-sentinel`, `redis-cluster`, `redis-redlock`: several of them, each with
-//!   its own URLs (`redis+sentinel://` and so on).
-//! - `tls` (default): encrypted connections, `rediss://`, with rustls.
-//! - `etcd`: the `etcd://` store. Building it takes `protoc`.
+//! - `redis-sentinel`, `redis-cluster`, `redis-redlock`: Redis on several servers.
+//!   Each feature has its own URLs (`redis+sentinel://` and so on).
+//! - `tls` (default): encrypted connections with rustls, such as `rediss://`.
+//! - `etcd`: the `etcd://` store. The build needs `protoc`.
 //! - `zookeeper`: the `zookeeper://` store.
 //! - `postgres`, `mysql`, `sqlite`: the stores in databases.
 //! - `memcached`: the `memcached://` store.
-//! - `axum`: an axum handler may return a [`LockError`], whose page says with
-//!   which status.
+//! - `axum`: an axum handler may return a [`LockError`]. The page of that error says
+//!   which status the response has.
 //! - `tower`: a layer that limits how many requests of a key run at once, over all
 //!   copies of a service.
 //! - `metrics`: numbers on every lock, through the `metrics` facade.
-//! - `serde`: tokens, and what [`inspect`](LockManager::inspect) and
-//!   [`list`](LockManager::list) show, can be written and read.
+//! - `serde`: tokens, and the results of [`inspect`](LockManager::inspect) and
+//!   [`list`](LockManager::list), implement `Serialize` and `Deserialize`.
 //!
 //! The `memory:` store is always there.
 //!
 //! # Words
 //!
-//! A *key* names a lock; a *holder* has a *lease* on it for at most its *ttl*
-//! unless it *renews*; a *waiter* queues; every *grant* carries a *fencing token*,
-//! which tells a late writer from the present holder. A lease may be *handed over*
-//! from task to task inside a process without the store being asked. It ends with
-//! its *release*, or is *lost*.
+//! A *key* is the name of a lock. A *holder* has a *lease* on the lock, for at most its
+//! *ttl* unless the lease is *renewed*. A *waiter* queues for the lock. Every *grant*
+//! has a *fencing token*, which tells a late writer from the present holder. A lease
+//! may be *handed over* from one task to the next in a process, without asking the
+//! store. A lease ends with its *release*, or it is *lost*.
 //!
-//! The repository's `docs/` has more: the guarantees and the tests that show them,
-//! fencing for each kind of resource, testing, operations, and why it is built as
-//! it is.
+//! The folder `docs/` of the repository has more: the guarantees and the tests that
+//! show them, fencing for each kind of resource, testing, operations, and why dlock is
+//! built as it is.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
