@@ -20,10 +20,10 @@ use crate::top::metrics::fetch::Endpoint;
     after_help = "Examples:
   dlock run nightly -- ./report.sh        one at a time, on all machines
   dlock run -n nightly -- ./report.sh     … or not at all, if it runs already
-  dlock ls                                what is held
+  dlock ls                                which locks are held
 
-The store is that of DLOCK_URL, such as redis://127.0.0.1:6379; DLOCK_NAMESPACE, DLOCK_LABEL,
-DLOCK_TTL, DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT count as for services."
+DLOCK_URL names the store, for example redis://127.0.0.1:6379. DLOCK_NAMESPACE, DLOCK_LABEL,
+DLOCK_TTL, DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT mean the same as for services."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub(crate) struct Args {
 /// What every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Common {
-    /// The store, in place of DLOCK_URL (which others do not see in the list of processes)
+    /// The store, in place of DLOCK_URL; unlike that, others can see it in the list of processes
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Says more on standard error: what lies behind an error, and what the lock does
+    /// Prints more on standard error: the causes of an error, and what the lock does
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) enum Command {
   dlock completions bash > /etc/bash_completion.d/dlock
   dlock completions zsh  > \"${fpath[1]}/_dlock\"")]
     Completions {
-        /// Which
+        /// The shell
         shell: Shell,
     },
 }
@@ -73,51 +73,52 @@ pub(crate) enum Command {
   dlock run --permits 3 api:acme -- ./import.sh           three at a time
   dlock run account:1 account:2 -- ./transfer.sh 1 2      both or none
 
-The command has DLOCK_KEY and DLOCK_TOKEN in its environment, of several keys one a line.
+The command has DLOCK_KEY and DLOCK_TOKEN in its environment; with several keys, these have one
+line for each.
 
-Exit codes: the command's own, 128 + signal if one ended it; 75 busy, timed out, or taken out of
-the queue; 74 the lock was lost, or about to be; 69 the store is down; 77 not allowed there; 78
-configuration; 64 usage; 126 the command cannot be run; 127 it is not found; 70, 71 dlock or the
-system failed otherwise.")]
+Exit codes: the command's own, 128 + signal if a signal ended it; 75 busy, timed out, or taken out
+of the queue; 74 the lock was lost, or was about to be lost; 69 the store is down; 77 the store
+does not allow it; 78 a wrong setting, or the store cannot do this; 64 a wrong command line; 126
+the command cannot be run; 127 it is not found; 70, 71 dlock or the system failed in another way.")]
 pub(crate) struct Run {
-    /// What to lock
+    /// The keys to lock
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     /// Does not wait if the lock is held
     #[arg(short = 'n', long = "try", conflicts_with = "timeout")]
     pub(crate) try_once: bool,
-    /// Waits no longer than this; else DLOCK_TIMEOUT, else for as long as it takes
+    /// Waits no longer than this. Default: DLOCK_TIMEOUT, else for as long as it takes
     #[arg(short = 'w', long, value_name = "DUR", value_parser = duration::or_zero)]
     pub(crate) timeout: Option<Duration>,
     /// Shares the lock with other readers
     #[arg(long, conflicts_with_all = ["permits", "once"])]
     pub(crate) read: bool,
-    /// At most so many commands under the lock at once
+    /// Lets at most N commands run under the lock at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "once")]
     pub(crate) permits: Option<u32>,
-    /// Remembers for so long that the command succeeded; meanwhile it is not run
+    /// Remembers for this time that the command succeeded, and does not run it again meanwhile
     #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
     pub(crate) once: Option<Duration>,
-    /// How long the lock outlives a machine that dies; else DLOCK_TTL, else 30s
+    /// How soon others get the lock when this machine dies. Default: DLOCK_TTL, else 30s
     #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
     pub(crate) ttl: Option<Duration>,
-    /// Gives up the lock, and so ends the command, after this and a ttl at most
+    /// Gives up the lock, and so ends the command, after this time and a ttl at most
     #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keeps the lock for at least this long
+    /// Keeps the lock for at least this time
     #[arg(long, value_name = "DUR", value_parser = duration::or_zero)]
     pub(crate) min_hold: Option<Duration>,
-    /// How long before the lock would be lost the command is sent TERM; KILL follows when it is.
-    /// Else 5s, or less where the lease is too short for that
+    /// Sends TERM to the command this long before the lock would be lost; KILL follows when it is.
+    /// Default: 5s, or less if the lease is too short for that
     #[arg(short, long, value_name = "DUR", value_parser = duration::or_zero)]
     pub(crate) kill_after: Option<Duration>,
-    /// What becomes of the command when the lock is lost
+    /// What happens to the command when the lock is lost
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
-    /// Exits with this if the lock is not had, in place of 75
+    /// Exits with this code, in place of 75, if the tool does not get the lock
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::BUSY)]
     pub(crate) busy_code: u8,
-    /// Exits with 0 if the lock is not had
+    /// Exits with 0 if the tool does not get the lock
     #[arg(long, conflicts_with = "busy_code")]
     pub(crate) skip_ok: bool,
     /// The command, with its arguments; no shell reads them
@@ -125,14 +126,14 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What becomes of a command whose lock is lost.
+/// What happens to a command whose lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// TERM --kill-after before, and KILL when the lock is lost
+    /// TERM before the loss, as early as --kill-after says, and KILL when the lock is lost
     Kill,
-    /// TERM --kill-after before, and no more
+    /// TERM before the loss, as early as --kill-after says, and nothing more
     Signal,
-    /// Nothing: it goes on without the lock
+    /// Nothing: the command goes on without the lock
     Ignore,
 }
 
@@ -144,16 +145,16 @@ pub(crate) enum OnLost {
   dlock ls stock: --watch 5s
   dlock ls -o json | jq -r '.[].key'")]
 pub(crate) struct Ls {
-    /// Only keys that begin so
+    /// Lists only keys that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// In which order
+    /// The order of the list
     #[arg(long, value_name = "COLUMN", default_value = "key")]
     pub(crate) sort: Sort,
-    /// In which form
+    /// The form of the output
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Form,
-    /// Again and again, so long after each other, until it is interrupted; 2s if not said
+    /// Repeats the list after each such pause, until it is interrupted. Without DUR: 2s
     #[arg(long, value_name = "DUR", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::pause)]
     pub(crate) watch: Option<Duration>,
 }
@@ -163,18 +164,18 @@ pub(crate) struct Ls {
 pub(crate) enum Sort {
     /// By key
     Key,
-    /// What ends first, first
+    /// What ends first comes first
     Left,
-    /// What is waited for most, first
+    /// The lock with the most waiters comes first
     Waiters,
 }
 
 /// How a list is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// A line for each lock
+    /// One line for each lock
     Table,
-    /// A line for each holder, with all that is known
+    /// One line for each holder, with everything that is known
     Wide,
     /// For programs
     Json,
@@ -186,57 +187,59 @@ pub(crate) enum Form {
   dlock show stock:42
   dlock show stock:42 -o json")]
 pub(crate) struct Show {
-    /// Which
+    /// The key of the lock
     pub(crate) key: String,
-    /// In which form
+    /// The form of the output
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Form,
 }
 
 /// Shows live who holds and waits for what, in a terminal
 ///
-/// What no store knows, as how often a lock is granted and lost, the services count: name where
-/// they export their metrics. Without that it is a sample from look to look, marked `~`, or `-`.
+/// No store knows how often a lock is granted or lost. Services count this: name the URLs where
+/// they export their metrics. Without these URLs, such a figure is a sample from one look to the
+/// next, marked `~`, or it is `-`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock top
   dlock top stock: --interval 5s
   dlock top --metrics http://web-1:9000/metrics http://web-2:9000/metrics
 
-`?` shows the keys.")]
+While it runs, `?` shows which keys to press.")]
 pub(crate) struct Top {
-    /// Only keys that begin so
+    /// Shows only keys that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Where services export their metrics in the text format of Prometheus, over plain HTTP
+    /// URLs where services export their metrics, in Prometheus's text format over plain HTTP
     #[arg(long, value_name = "URL", num_args = 1.., value_parser = Endpoint::parse)]
     pub(crate) metrics: Vec<Endpoint>,
-    /// How long it is from one look at the store to the next
+    /// The time from one look at the store to the next
     #[arg(short, long, value_name = "DUR", default_value = "2s", value_parser = duration::pause)]
     pub(crate) interval: Duration,
-    /// Looks at so many locks at most, the first by key
+    /// Shows at most this many locks, the first by key
     #[arg(short, long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
 }
 
 /// Takes a lock away from its holder, or a waiter out of its queue
 ///
-/// The next who waits has the lock at once. The holder is told at its next renewal, and its
-/// work goes on until then: end its process, if you can.
+/// The next waiter has the lock at once. The holder learns of it at its next renewal, and its work
+/// goes on until then. So end its process, if you can.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock break stock:42                     asks, in a terminal
-  dlock break stock:42 --yes               whoever holds it
-  dlock break stock:42 --token 1289        only who has this token, as `dlock show` prints it
-  dlock break stock:42 --holder 9c1f….7@…  only this owner; of several holders, one
-  dlock break stock:42 --waiter 9c1f….8@…  takes this one out of the queue
+  dlock break stock:42 --yes               does not ask, whoever holds the lock
+  dlock break stock:42 --token 1289        only if the holder has this token
+  dlock break stock:42 --holder 9c1f….7@…  only the lease of this owner, one of several
+  dlock break stock:42 --waiter 9c1f….8@…  takes this owner out of the queue
 
-Exit codes: 0 it is broken, or nobody holds it; 75 it is held still: by somebody else, or you
-said no; 64 usage; 69 the store is down; 77 not allowed there; 78 the store cannot do this.")]
+Exit codes: 0 the lock is broken, or nobody holds it; 75 it is still held: by another holder, or
+you answered no; 64 a wrong command line; 69 the store is down; 77 the store does not allow it; 78
+the store cannot do this.")]
 pub(crate) struct Break {
-    /// Which
+    /// The key of the lock
     pub(crate) key: String,
-    /// Only if its holder has this fencing token
+    /// Only if the holder has this fencing token, as `dlock show` prints it
     #[arg(long, value_name = "T", group = "whom")]
     pub(crate) token: Option<u64>,
     /// Only the lease of this owner, as `dlock show` prints it
@@ -252,42 +255,42 @@ pub(crate) struct Break {
 
 /// Waits in the queue of a lock and returns when its turn has come
 ///
-/// It takes the lock and gives it back at once. It waits as one who wants the lock for itself:
-/// readers and permits that come later queue behind it.
+/// It takes the lock and gives it back at once. It waits as a writer does: readers and permits that
+/// come later queue behind it.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock wait deploy && echo 'the deploy is over'
   dlock wait -w 5m deploy")]
 pub(crate) struct Wait {
-    /// Which
+    /// The key of the lock
     pub(crate) key: String,
-    /// Waits no longer than this; else DLOCK_TIMEOUT, else for as long as it takes
+    /// Waits no longer than this. Default: DLOCK_TIMEOUT, else for as long as it takes
     #[arg(short = 'w', long, value_name = "DUR", value_parser = duration::or_zero)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Drops what `--once` remembers, so that it is done again
+/// Removes what `--once` remembers, so that the work is done again
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock forget report:monday")]
 pub(crate) struct Forget {
-    /// Which
+    /// The key of the lock
     pub(crate) key: String,
 }
 
-/// Looks whether locks can be relied on here, and says what to do
+/// Checks whether locks are reliable here, and says what to do
 ///
-/// It reaches the servers, reads their versions and settings, and takes and gives back a lock of
-/// its own.
+/// It connects to the servers, reads their versions and settings, and takes and gives back a lock
+/// of its own.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   dlock doctor
   dlock doctor -o json | jq -r '.[] | select(.level != \"ok\")'
 
-Exit codes: 0 if nothing has failed, warnings or not; 69 the store is down; 77 not allowed there;
-78 configuration.")]
+Exit codes: 0 no check has failed, even if some warn; 69 the store is down; 77 the store does not
+allow it; 78 a wrong setting.")]
 pub(crate) struct Doctor {
-    /// In which form
+    /// The form of the output
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: ReportForm,
 }
@@ -295,13 +298,13 @@ pub(crate) struct Doctor {
 /// How a report is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportForm {
-    /// A line for each thing that was looked at
+    /// One line for each check
     Table,
     /// For programs
     Json,
 }
 
-/// What clap says: `--help` on standard output, a mistake on standard error.
+/// Prints what clap says: `--help` on standard output, a mistake on standard error.
 pub(crate) fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
         return match error.print() {
@@ -309,7 +312,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
             Err(_) => Exit::BROKEN_PIPE,
         };
     }
-    // Clap would print all of its help.
+    // Clap would print the whole help.
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         say::line("a command is missing; see `dlock --help`");
         return Exit::USAGE;
@@ -317,7 +320,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     let usage = text.split("\n\n").find(|part| part.starts_with("Usage:"));
     let usage = usage.unwrap_or_default().to_owned();
-    // In one line: what is wrong, and what may have been meant.
+    // One line: what is wrong, and what the user may have meant.
     let said = text
         .split("\n\n")
         .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
@@ -338,7 +341,7 @@ pub(crate) fn refuse(error: &clap::Error) -> Exit {
     Exit::USAGE
 }
 
-/// Whose usage it is, with a blank behind it; nothing if it is that of the tool.
+/// The subcommand of this usage text, with a blank after it. Empty if it is the tool's own usage.
 fn subcommand(usage: &str) -> String {
     let commands = Args::command();
     let named = usage.split_whitespace().nth(2);
@@ -346,14 +349,14 @@ fn subcommand(usage: &str) -> String {
     known.map(|name| format!("{name} ")).unwrap_or_default()
 }
 
-/// A URL that stands where clap did not look for one may hold a password. Clap repeats an
-/// argument whole, or what stands behind its `=`, or behind the letter of its option.
+/// Removes URLs from what clap says: one in the wrong place may contain a password. Clap repeats an
+/// argument whole, or the part after its `=`, or the part after the letter of its option.
 fn without_urls(mut text: String, arguments: impl Iterator<Item = String>) -> String {
     for argument in arguments.filter(|one| one.contains("://") || one.contains('@')) {
         let words: Vec<_> = argument.split_whitespace().collect();
         let argument = words.join(" ");
         let value = argument.split_once('=').map(|(_, value)| value);
-        // Of letters that stand before a scheme, nobody knows which are options.
+        // Nobody knows which of the letters before a scheme are options.
         let scheme = argument.find("://").unwrap_or(2);
         let starts = argument.char_indices().map(|(start, _)| start);
         let from_there = starts.take_while(|start| *start <= scheme);
