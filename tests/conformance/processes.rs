@@ -90,12 +90,7 @@ impl<'a, S: Store + ?Sized> Scene<'a, S> {
 
     /// Pauses a worker, at a moment when that does not block the store.
     pub async fn pause(&self, worker: &Process) {
-        worker.pause();
-        while self.store.is_stuck().await {
-            worker.resume();
-            tokio::task::yield_now().await;
-            worker.pause();
-        }
+        pause(self.store, worker).await;
     }
 
     /// The file that tells the workers to stop.
@@ -312,6 +307,22 @@ async fn comes_back_late(store: &mut dyn Store, stubborn: bool, reports: &str) {
     assert_eq!(told[0], reports);
     // The body that reported did not write.
     assert!(history.writes_of("victim") < 3 + told.len());
+}
+
+/// Pauses a process, at a moment when that does not block the store.
+async fn pause(store: &(impl Store + ?Sized), process: &Process) {
+    process.pause();
+    while store.is_stuck().await {
+        // On a busy machine it takes a while until it gets to the end of its write.
+        process.resume();
+        until(
+            "it goes on",
+            async || store.is_stuck().await,
+            |stuck| !stuck,
+        )
+        .await;
+        process.pause();
+    }
 }
 
 /// Many processes; some are paused at random moments, some are killed.

@@ -12,7 +12,7 @@ use crate::support::room::{Room, inside};
 use crate::support::wait::until;
 use crate::support::worker::{self, setting};
 
-use super::all_end_well;
+use super::{all_end_well, pause};
 
 const SLOTS: usize = 60;
 
@@ -52,12 +52,7 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
         if survivors.is_empty() {
             survivors = ["a", "b"].map(start).into();
         }
-        victim.pause();
-        while store.is_stuck().await {
-            victim.resume();
-            tokio::task::yield_now().await;
-            victim.pause();
-        }
+        pause(store, &victim).await;
         // When the ttl has passed, another process does the slots at which it was working.
         goes_on(10).await;
         victim.resume();

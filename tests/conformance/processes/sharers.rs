@@ -15,7 +15,7 @@ use crate::support::room::{Room, inside};
 use crate::support::wait::{eventually, until};
 use crate::support::worker::{self, setting};
 
-use super::all_end_well;
+use super::{all_end_well, pause};
 
 const PERMITS: u32 = 3;
 
@@ -55,12 +55,7 @@ pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager
         comes_in(name, 5).await;
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
         room.suspended(name, Instant::now());
-        victim.pause();
-        while store.is_stuck().await {
-            victim.resume();
-            tokio::task::yield_now().await;
-            victim.pause();
-        }
+        pause(store, &victim).await;
         // Its bodies inside keep their permits until the ttl has passed.
         room.suspended(name, leases_end(judge, ttl).await);
         others_come_in(name, 20).await;

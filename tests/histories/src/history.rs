@@ -297,8 +297,14 @@ impl History {
         let process = &self.workers[victim].program.process;
         process.pause();
         while self.topology.is_stuck().await {
+            // On a busy machine it takes a while until it gets to the end of its write.
             process.resume();
-            tokio::task::yield_now().await;
+            until(
+                "it goes on",
+                async || self.topology.is_stuck().await,
+                |stuck| !stuck,
+            )
+            .await;
             process.pause();
         }
         self.suspend(victim);
