@@ -23,7 +23,8 @@ use crate::top::metrics::fetch::Endpoint;
   dlock ls                                which locks are held
 
 DLOCK_URL names the store, for example redis://127.0.0.1:6379. DLOCK_NAMESPACE, DLOCK_LABEL,
-DLOCK_TTL, DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT mean the same as for services."
+DLOCK_TTL, DLOCK_TIMEOUT, DLOCK_REQUEST_TIMEOUT and DLOCK_TOKEN_FLOOR mean the same as for
+services."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -76,10 +77,11 @@ pub(crate) enum Command {
 The command has DLOCK_KEY and DLOCK_TOKEN in its environment; with several keys, these have one
 line for each.
 
-Exit codes: the command's own, 128 + signal if a signal ended it; 75 busy, timed out, or taken out
-of the queue; 74 the lock was lost, or was about to be lost; 69 the store is down; 77 the store
-does not allow it; 78 a wrong setting, or the store cannot do this; 64 a wrong command line; 126
-the command cannot be run; 127 it is not found; 70, 71 dlock or the system failed in another way.")]
+Exit codes: the command's own, 128 + signal if a signal ended it; 0 the work is done already
+(--once); 75 busy, timed out, or taken out of the queue; 74 the lock was lost, or was about to be
+lost; 69 the store is down; 77 the store does not allow it; 78 a wrong setting, or the store cannot
+do this; 64 a wrong command line; 126 the command cannot be run; 127 it is not found; 70, 71 dlock
+or the system failed in another way.")]
 pub(crate) struct Run {
     /// The keys to lock
     #[arg(required = true, value_name = "KEY")]
@@ -233,9 +235,9 @@ pub(crate) struct Top {
   dlock break stock:42 --holder 9c1f….7@…  only the lease of this owner, one of several
   dlock break stock:42 --waiter 9c1f….8@…  takes this owner out of the queue
 
-Exit codes: 0 the lock is broken, or nobody holds it; 75 it is still held: by another holder, or
-you answered no; 64 a wrong command line; 69 the store is down; 77 the store does not allow it; 78
-the store cannot do this.")]
+Exit codes: 0 the lock is broken, or nobody holds it, or the waiter is taken out; 75 it is still
+held: by another holder, or you answered no; 64 a wrong command line; 69 the store is down; 77 the
+store does not allow it; 78 the store cannot do this.")]
 pub(crate) struct Break {
     /// The key of the lock
     pub(crate) key: String,

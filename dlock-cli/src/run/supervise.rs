@@ -57,6 +57,8 @@ pub(super) struct Supervised {
     lost: bool,
     /// That it cannot be ended by this user.
     told_of_reach: bool,
+    /// A TSTP is still to come that this process has sent to its own job.
+    own_stop_comes: bool,
 }
 
 /// What the loop does next.
@@ -118,6 +120,7 @@ impl Supervised {
                 warned: false,
                 lost: false,
                 told_of_reach: false,
+                own_stop_comes: false,
             }),
             Err(error) => {
                 group.send(Signal::KILL);
@@ -176,20 +179,30 @@ impl Supervised {
 
     /// Whether the command had to end because of its lock. The watcher tells it when this
     /// process cannot.
-    fn gave_up(&self, guard: &LockGuard) -> bool {
+    fn gave_up(&mut self, guard: &LockGuard) -> bool {
         if self.on_lost == OnLost::Ignore || self.warned || self.lost {
             return self.on_lost != OnLost::Ignore;
         }
         let left = guard.deadline().map(|end| end - Instant::now());
         let late = left.is_none_or(|left| left <= self.kill_after);
-        if late {
-            say::line(format_args!(
-                "the lock `{}` {}; the command was told to end",
-                guard.key(),
-                self.why(),
-            ));
+        if late || self.watcher_has_warned() {
+            self.was_told(guard);
         }
-        late
+        self.warned
+    }
+
+    fn watcher_has_warned(&mut self) -> bool {
+        self.watcher.as_mut().is_some_and(Watcher::has_warned)
+    }
+
+    /// The watcher told the command to end. That stays so if the lease is renewed after all.
+    fn was_told(&mut self, guard: &LockGuard) {
+        self.warned = true;
+        say::line(format_args!(
+            "the lock `{}` {}; the command was told to end",
+            guard.key(),
+            self.why(),
+        ));
     }
 
     /// What is next. A loss comes before all else.
@@ -208,10 +221,14 @@ impl Supervised {
         match event {
             // Tells of the tool's own children.
             Event::Signal(Signal::CHILD) => {}
+            Event::Signal(Signal::TSTP) if std::mem::take(&mut self.own_stop_comes) => {}
             Event::Signal(signal) => self.group.send(signal),
             Event::Time => {}
             Event::Warned => self.warn(guard),
             Event::Lost => self.is_lost(),
+        }
+        if self.watcher_has_warned() && !self.warned {
+            self.was_told(guard);
         }
         if let (Some(watcher), Some(deadline)) = (&mut self.watcher, guard.deadline()) {
             watcher.held_until(deadline);
@@ -378,7 +395,7 @@ impl Supervised {
         // This process is told too, and does not pass it on.
         let mut others = Vec::new();
         let hears = signals.until(Signal::TSTP, &mut others);
-        let _ = tokio::time::timeout(HEARS, hears).await;
+        self.own_stop_comes = tokio::time::timeout(HEARS, hears).await.is_err();
         terminal::stop_oneself();
         for signal in others {
             self.handle(Event::Signal(signal), guard);

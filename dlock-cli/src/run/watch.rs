@@ -88,6 +88,11 @@ impl Watcher {
         self.tell(WARNED);
     }
 
+    /// Whether it has sent TERM, as this process was late.
+    pub(super) fn has_warned(&mut self) -> bool {
+        matches!(self.socket.read(&mut [0]), Ok(1))
+    }
+
     /// The group has ended.
     pub(super) fn done(mut self) {
         self.tell(DONE);
@@ -172,7 +177,7 @@ impl Watch {
         let mut heard = Heard::default();
         let mut tool = Some(tool);
         loop {
-            let Some(wait) = self.act(tool.is_some()) else {
+            let Some(wait) = self.act(tool.as_mut()) else {
                 return Ok(());
             };
             match &mut tool {
@@ -200,14 +205,14 @@ impl Watch {
     }
 
     /// Does what is due, and says when to look again; `None` when there is nothing left.
-    fn act(&mut self, tool_lives: bool) -> Option<Duration> {
+    fn act(&mut self, tool: Option<&mut UnixStream>) -> Option<Duration> {
         if self.done || !self.group.exists() {
             return None;
         }
         let now = now();
-        let late = match tool_lives {
-            true => BEHIND_THE_TOOL.min(self.kill_after / 2),
-            false => Duration::ZERO,
+        let late = match tool {
+            Some(_) => BEHIND_THE_TOOL.min(self.kill_after / 2),
+            None => Duration::ZERO,
         };
         let warn_at = self.deadline.saturating_sub(self.kill_after) + late;
         let kill_at = self.deadline.saturating_sub(AHEAD);
@@ -217,6 +222,11 @@ impl Watch {
         }
         if !self.warned && now >= warn_at {
             self.warned = true;
+            // Before the command can end: a tool that goes on may renew the lease, and would not
+            // know why it ended.
+            if let Some(tool) = tool {
+                let _ = tool.write_all(b"w");
+            }
             self.group.terminate();
         }
         match (self.warned, self.kills) {

@@ -281,6 +281,45 @@ async fn is_remembered_behind_an_outage() {
     assert_eq!(stdout(&again), "", "{}", stderr(&again));
 }
 
+/// A tool that was stopped goes on before its lease ends, and renews it: but its command was told
+/// to end by then.
+#[tokio::test]
+async fn who_was_told_to_end_has_not_succeeded_though_the_lease_is_renewed() {
+    unless_it_stands_still(STANDS_STILL, is_told_and_renewed).await;
+}
+
+async fn is_told_and_renewed() {
+    let server = redis().await;
+    let ends = TempDir::default();
+    let end = ends.path().join("end");
+    let script = format!(
+        "trap 'echo told to end' TERM; echo pid $$
+        while [ ! -e {} ]; do sleep 0.05; done",
+        end.display()
+    );
+    let mut tool = ends_well(&server.url(), &["--once", "1h"], &script);
+    printed(&tool, "pid ").await;
+    tool.process.pause();
+    printed(&tool, "told ").await;
+    tool.process.resume();
+    let left = async || server.command::<i64>(&["PTTL", "dlock:{k}"]).await;
+    until("it is renewed", left, |left| *left > 5_000).await;
+    std::fs::write(&end, "").expect("a file");
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("was told to end"),
+        "{}",
+        stderr(&ended)
+    );
+    let again = ran(dlock(
+        &server.url(),
+        &["run", "--once", "1h", "k", "--", "echo", "ran"],
+    ))
+    .await;
+    assert_eq!(stdout(&again), "ran\n", "{}", stderr(&again));
+}
+
 /// What ends before the deadline leaves nobody behind, also if the tool was killed.
 #[tokio::test]
 async fn a_watcher_ends_with_what_it_watches() {
