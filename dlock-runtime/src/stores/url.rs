@@ -4,7 +4,7 @@
 //!
 //! A password that was not percent-encoded may be anywhere in a URL. So no error shows what could
 //! be a password, such as an unknown name. The only values that an error shows are the path of a
-//! file and a host that is there twice.
+//! file and a host that is there twice, and these only if no `@` comes behind the `?`.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ impl Form {
         }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (hosts, path) = match self.port {
-            Some(port) => (self.hosts(hosts, port)?, path),
+            Some(port) => (self.hosts(hosts, port, query)?, path),
             None => (vec![self.socket(hosts, path)?], ""),
         };
         let options = self.options(query, encrypted)?;
@@ -112,7 +112,7 @@ impl Form {
         })
     }
 
-    fn hosts(&self, text: &str, port: u16) -> Result<Vec<Address>, BackendError> {
+    fn hosts(&self, text: &str, port: u16, query: &str) -> Result<Vec<Address>, BackendError> {
         let example = self.example;
         let mut hosts: Vec<Address> = Vec::new();
         for host in text.split(',') {
@@ -138,6 +138,11 @@ impl Form {
             let name = host.to_string();
             let same = |other: &Address| other.to_string().eq_ignore_ascii_case(&name);
             if hosts.iter().any(same) {
+                // With an `@` behind the `?`, both may be in a password.
+                let host = match query.contains('@') {
+                    true => "a host".to_owned(),
+                    false => name,
+                };
                 return Err(self.invalid(format!("it names {host} twice")));
             }
             hosts.push(host);
@@ -297,7 +302,7 @@ impl StoreUrl<'_> {
         option: &str,
         error: impl std::error::Error + Send + Sync + 'static,
     ) -> BackendError {
-        let path = self.option(option).unwrap_or_default();
+        let path = shown(self.option(option).unwrap_or_default());
         let reason = format!(
             "the file in `{option}={path}` cannot be used, it must be in PEM form: {error}"
         );
@@ -309,7 +314,8 @@ impl StoreUrl<'_> {
         // With such a file, some clients would trust nobody, and report that only at the first use.
         if !pem.contains("-----BEGIN CERTIFICATE-----") {
             return Err(self.invalid(format!(
-                "the file in `{option}={path}` holds no certificate; it must be in PEM form"
+                "the file in `{option}={}` holds no certificate; it must be in PEM form",
+                shown(path)
             )));
         }
         Ok(pem)
@@ -317,11 +323,20 @@ impl StoreUrl<'_> {
 
     fn file(&self, option: &str, path: &str) -> Result<String, BackendError> {
         let bytes = std::fs::read(path).map_err(|error| {
+            let path = shown(path);
             let reason = format!("the file in `{option}={path}` cannot be read: {error}");
             self.invalid(reason).with_cause(error)
         })?;
         // The text between the certificates may be in any encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// The path of a file, in an error. With an `@` it may be the end of a password that has a `?`.
+fn shown(path: &str) -> &str {
+    match path.contains('@') {
+        true => "…",
+        false => path,
     }
 }
 
@@ -391,6 +406,7 @@ mod tests {
             ("store://:hunter2@a,b,/c", "a host is missing"),
             ("store://:hunter2@a,b,a", "names a:5 twice"),
             ("store://:hunter2@a,A:5", "names A:5 twice"),
+            ("store://hunter2,hunter2?x@a", "names a host twice"),
             (
                 "store://:hunter2@a:b",
                 "behind the colon of host 1 comes a port, a number from 1 to 65535; write for \
@@ -440,6 +456,7 @@ mod tests {
             ("stores://a?cert=/nowhere.pem", "belong together"),
             ("stores://a?key=/nowhere.pem", "belong together"),
             ("stores://a?cert=/nowhere.pem&key=x", "`cert=/nowhere.pem`"),
+            ("stores://user:22?ca=hunter2@a", "`ca=…` cannot be read"),
         ] {
             let read = FORM.read(url).expect(url);
             let error = match read.authority() {
@@ -447,6 +464,7 @@ mod tests {
                 Err(error) => error,
             };
             assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!error.to_string().contains("hunter2"), "{url}: {error}");
         }
         let url = FORM.read("stores://a").expect("a URL");
         assert!(url.encrypted && matches!(url.authority(), Ok(None)));
