@@ -7,12 +7,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use super::inner::Inner;
 use super::requirements::{
     check_fenced, check_longest, check_once, check_permits, check_shared, check_ttl,
 };
 use super::scope::Scope;
-use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
+use super::section::{Few, HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -60,8 +62,8 @@ pub(crate) fn reenter(
     }
     // The outer section holds several locks. Code inside this section sees only the lock of this
     // key.
-    let outer = Teardown::of(vec![HeldKey::Reentered(section)], None);
-    let locks = vec![lock];
+    let outer = Teardown::of(smallvec![HeldKey::Reentered(section)], None);
+    let locks = smallvec![lock];
     let inner = Section::begin(manager.id, key.clone(), locks, outer, None);
     Ok(Some(inner))
 }
@@ -206,8 +208,8 @@ impl Taking<'_> {
                 Some(name) => {
                     let (turn, lock) = self.one(name).await?;
                     Some(Taken {
-                        keys: vec![HeldKey::Own(turn)],
-                        locks: vec![lock],
+                        keys: smallvec![HeldKey::Own(turn)],
+                        locks: smallvec![lock],
                     })
                 }
                 None => Box::pin(self.each()).await?,
@@ -233,8 +235,8 @@ impl Taking<'_> {
         let mut sorted = written.clone();
         sorted.sort_unstable();
         let mut collecting = Collecting::default();
-        let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
-        let mut keys = Vec::with_capacity(sorted.len());
+        let mut locks = Few::<HeldLock>::with_capacity(sorted.len());
+        let mut keys = Few::with_capacity(sorted.len());
         for name in sorted {
             let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
@@ -305,9 +307,9 @@ impl Taking<'_> {
 
 /// All locks of one key, before the work under them begins. Gives them back when dropped.
 struct Taken {
-    keys: Vec<HeldKey>,
+    keys: Few<HeldKey>,
     /// In the order in which the key names them.
-    locks: Vec<HeldLock>,
+    locks: Few<HeldLock>,
 }
 
 impl Taken {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -28,9 +29,12 @@ pub(crate) struct Section {
     manager: ManagerId,
     key: LockKey,
     /// One lock for each distinct name of the key, in the order written.
-    locks: Vec<HeldLock>,
+    locks: Few<HeldLock>,
     state: Mutex<State>,
 }
+
+/// Most keys have one name, which costs no allocation.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 /// One lock of a section, as callers see it.
 #[derive(Clone, Debug)]
@@ -75,7 +79,7 @@ impl Section {
     pub(crate) fn begin(
         manager: ManagerId,
         key: LockKey,
-        locks: Vec<HeldLock>,
+        locks: Few<HeldLock>,
         teardown: Teardown,
         holding: Option<Holding>,
     ) -> SectionRef {
@@ -321,7 +325,7 @@ impl fmt::Debug for SectionRef {
 /// The end of a section, which gives its locks back. If dropped, they go back in the background.
 #[derive(Debug)]
 pub(crate) struct Teardown {
-    keys: Vec<HeldKey>,
+    keys: Few<HeldKey>,
     /// No body inside was cancelled, panicked or lost its lease.
     clean: bool,
     /// The earliest time at which the locks go back.
@@ -329,7 +333,7 @@ pub(crate) struct Teardown {
 }
 
 impl Teardown {
-    pub(crate) fn of(keys: Vec<HeldKey>, not_before: Option<Instant>) -> Self {
+    pub(crate) fn of(keys: Few<HeldKey>, not_before: Option<Instant>) -> Self {
         Self {
             keys,
             clean: true,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::lead::{LeadNumber, StorePlace};
 use super::ticket::Ticket;
 use crate::backend::Request;
@@ -15,7 +17,7 @@ pub(super) struct Leads {
     first: LeadState,
     more: Vec<LeadState>,
     /// Leads that no task has and no lease is followed by.
-    spare: Vec<LeadNumber>,
+    spare: SmallVec<[LeadNumber; 2]>,
     /// The number of leads under which the lock is held.
     held: usize,
     /// The number of leads that are loose.

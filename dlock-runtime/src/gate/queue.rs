@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::lead::{Lead, LeadNumber, Led, StorePlace};
@@ -359,7 +360,7 @@ impl Queue {
     fn close(&self) {
         let mut open = self.queues.open.lock();
         let mut state = self.state.lock();
-        let (mut gone, mut queue) = (Vec::new(), None);
+        let (mut gone, mut queue) = (SmallVec::<[_; 1]>::new(), None);
         while state.waiters.is_empty()
             && let Some((number, place)) = state.leads.take_loose()
         {

@@ -73,7 +73,7 @@ impl RedisStore {
             || commands::raise_tokens(self.space(), key, to),
             &mut Attempt::default(),
         );
-        let answer = self.exchange(key, how, deadline, attempt, raise).await?;
+        let answer = self.exchange(key, how, deadline, attempt, &raise).await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= to => match how {
                 How::Confirmed => self.is_on_enough(&answer),
@@ -91,7 +91,7 @@ impl RedisStore {
     ) -> Result<(), Failure> {
         let mut passed = true;
         for slot in topology.map.last_slots() {
-            let answer = self.ask(tag_of(slot), deadline, commands::clock).await?;
+            let answer = self.ask(tag_of(slot), deadline, &commands::clock).await?;
             let time: Result<(u64, u64), _> = redis::from_redis_value(answer.value);
             let (seconds, behind) = time.map_err(|_| nonsense(&answer.from))?;
             passed &= seconds * 1_000_000 + behind > floor + AN_HOUR;

@@ -46,7 +46,7 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<(Result<Option<LockInfo>, Part>, Connection), Failure> {
         let build = || commands::inspect(self.space(), key, self.votes, waiters);
-        let Answer { value, from, .. } = self.ask(key, deadline, build).await?;
+        let Answer { value, from, .. } = self.ask(key, deadline, &build).await?;
         if let Value::Array(parts) = &value {
             for part in parts {
                 if let Value::ServerError(error) = part

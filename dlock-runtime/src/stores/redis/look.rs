@@ -65,8 +65,8 @@ impl RedisStore {
         };
         let beats = alive_for.iter().map(|key| async move {
             let alive = self.space().alive_key(self.process, key);
-            let beat = self.ask(key, deadline, || commands::heartbeat(&alive));
-            beat.await.err()
+            let beat = || commands::heartbeat(&alive);
+            self.ask(key, deadline, &beat).await.err()
         });
         let (values, beats) = match redisson {
             Some(layout) => (self.held(layout, waited, deadline).await, Vec::new()),
@@ -162,7 +162,7 @@ impl RedisStore {
         };
         let looks = keys.chunks(at_once).map(|keys| async move {
             let names = || commands::values(self.space(), keys.iter().map(|key| &**key));
-            let answer = self.ask(&keys[0], deadline, names).await;
+            let answer = self.ask(&keys[0], deadline, &names).await;
             let values = answer.and_then(|answer| match answer.value {
                 Value::Array(values) if values.len() == keys.len() => Ok(values),
                 _ => Err(nonsense(&answer.from)),
@@ -182,8 +182,8 @@ impl RedisStore {
             return;
         }
         let alive = self.space().alive_key(self.process, key);
-        let farewell = self.ask(key, deadline, || commands::farewell(&alive));
-        let _ = farewell.await;
+        let farewell = || commands::farewell(&alive);
+        let _ = self.ask(key, deadline, &farewell).await;
     }
 }
 

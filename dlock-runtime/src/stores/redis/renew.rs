@@ -81,7 +81,7 @@ impl RedisStore {
             }
         };
         let asked = Instant::now();
-        let renewing = self.exchange(&request.key, how, soon, attempt, build);
+        let renewing = self.exchange(&request.key, how, soon, attempt, &build);
         let answer = renewing.await;
         if let Some(silent) = &attempt.in_flight
             && how != How::Confirmed

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::BoxFuture;
 use redis::{Cmd, ServerError, Value};
 
 use super::batcher::{How, Lost};
@@ -73,6 +74,13 @@ pub(super) struct Listing {
     pub(super) locks: Vec<LockInfo>,
 }
 
+/// Makes a command, which may have to be sent again in another way.
+pub(super) type Build<'a> = &'a (dyn Fn() -> Cmd + Sync);
+
+/// An answer that is on its way. Boxed: the code of an `async fn` is in the binary once for each
+/// module that awaits it, and nearly all modules here await answers.
+pub(super) type Answering<'a, T = Answer> = BoxFuture<'a, Result<T, Failure>>;
+
 /// The answer of a server.
 pub(super) struct Answer {
     pub(super) value: Value,
@@ -130,36 +138,40 @@ impl RedisStore {
 
     /// Sends one command to the server of a lock. The command must leave nothing there that has
     /// to be given back if the caller leaves.
-    pub(super) async fn ask(
-        &self,
-        key: &str,
+    pub(super) fn ask<'a>(
+        &'a self,
+        key: &'a str,
         deadline: Deadline,
-        build: impl Fn() -> Cmd + Sync,
-    ) -> Result<Answer, Failure> {
-        let attempt = &mut Attempt::default();
-        self.exchange(key, How::Plain, deadline, attempt, build)
-            .await
+        build: Build<'a>,
+    ) -> Answering<'a> {
+        Box::pin(async move {
+            let attempt = &mut Attempt::default();
+            self.exchange(key, How::Plain, deadline, attempt, build)
+                .await
+        })
     }
 
     /// Sends one command to the server of a lock, alone or together with others.
-    pub(super) async fn exchange(
-        &self,
-        key: &str,
+    pub(super) fn exchange<'a>(
+        &'a self,
+        key: &'a str,
         how: How,
         deadline: Deadline,
-        attempt: &mut Attempt,
-        build: impl Fn() -> Cmd + Sync,
-    ) -> Result<Answer, Failure> {
-        let from = match &self.confirming {
-            // There is only one such connection for the whole process.
-            Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
-            _ => self.connection(key, deadline).await?,
-        };
-        let answer = self.send(from, build(), how, deadline, attempt).await?;
-        if let Value::ServerError(_) = answer.value {
-            return Box::pin(self.follow(key, how, deadline, answer, attempt, &build)).await;
-        }
-        Ok(answer)
+        attempt: &'a mut Attempt,
+        build: Build<'a>,
+    ) -> Answering<'a> {
+        Box::pin(async move {
+            let from = match &self.confirming {
+                // There is only one such connection for the whole process.
+                Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
+                _ => self.connection(key, deadline).await?,
+            };
+            let answer = self.send(from, build(), how, deadline, attempt).await?;
+            if let Value::ServerError(_) = answer.value {
+                return Box::pin(self.follow(key, how, deadline, answer, attempt, build)).await;
+            }
+            Ok(answer)
+        })
     }
 
     /// Sends a command and returns the answer, which may be an error of the server.
@@ -193,7 +205,7 @@ impl RedisStore {
         deadline: Deadline,
         mut answer: Answer,
         attempt: &mut Attempt,
-        build: &(impl Fn() -> Cmd + Sync),
+        build: Build<'_>,
     ) -> Result<Answer, Failure> {
         let (mut in_full, mut ahead) = (false, false);
         while let Value::ServerError(error) = answer.value {
@@ -238,19 +250,23 @@ impl RedisStore {
     }
 
     /// Sends one command over this connection, even if its keys may have moved.
-    pub(super) async fn ask_over(
-        &self,
-        to: &Connection,
-        key: &str,
+    pub(super) fn ask_over<'a>(
+        &'a self,
+        to: &'a Connection,
+        key: &'a str,
         command: Cmd,
         deadline: Deadline,
-    ) -> Result<Value, Failure> {
-        let attempt = &mut Attempt::default();
-        let answer = self.send(to.clone(), command, How::Plain, deadline, attempt);
-        match answer.await?.value {
-            Value::ServerError(error) => Err(self.refused(to, key, error, deadline, attempt).await),
-            value => Ok(value),
-        }
+    ) -> Answering<'a, Value> {
+        Box::pin(async move {
+            let attempt = &mut Attempt::default();
+            let answer = self.send(to.clone(), command, How::Plain, deadline, attempt);
+            match answer.await?.value {
+                Value::ServerError(error) => {
+                    Err(self.refused(to, key, error, deadline, attempt).await)
+                }
+                value => Ok(value),
+            }
+        })
     }
 
     /// Checks the last token number that was drawn for a lock. A counter that is lower than when

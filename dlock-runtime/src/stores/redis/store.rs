@@ -158,7 +158,7 @@ impl Store for RedisStore {
             sentinels.warn_of_their_number();
             let needed = self.connector.settings.replicas;
             if needed > 0 {
-                let role = self.ask("", deadline, commands::role).await?;
+                let role = self.ask("", deadline, &commands::role).await?;
                 sentinels.warn_of_replicas(&role.value, needed);
             }
         }
@@ -253,7 +253,7 @@ impl Store for RedisStore {
         }
         let answer = if want == Want::First {
             let set = || commands::take(self.space(), request);
-            let answer = self.exchange(&request.key, How::Take, deadline, attempt, set);
+            let answer = self.exchange(&request.key, How::Take, deadline, attempt, &set);
             answer.await.map_err(|failure| Failure {
                 applied: match failure.applied {
                     // The server refused the command, so it has done nothing.
@@ -376,7 +376,7 @@ impl Store for RedisStore {
             true => How::WithTheNext,
             false => How::Plain,
         };
-        let answer = self.exchange(&request.key, how, deadline, attempt, build);
+        let answer = self.exchange(&request.key, how, deadline, attempt, &build);
         let answer = answer.await?;
         match answer.value {
             Value::Int(1) if how == How::Confirmed => {
@@ -405,7 +405,7 @@ impl Store for RedisStore {
             )));
         }
         let forget = || commands::forget(self.space(), key);
-        let answer = self.ask(key, deadline, forget).await?;
+        let answer = self.ask(key, deadline, &forget).await?;
         match answer.value {
             Value::Int(forgotten) => Ok(forgotten == 1),
             _ => Err(nonsense(&answer.from)),
@@ -431,7 +431,7 @@ impl Store for RedisStore {
                 None => "redis",
             }));
         }
-        let answer = self.exchange(key, How::Plain, deadline, attempt, build);
+        let answer = self.exchange(key, How::Plain, deadline, attempt, &build);
         let answer = answer.await?;
         match answer.value {
             Value::Int(0) => Ok(Freed::NotHeld),
@@ -518,7 +518,7 @@ impl Store for RedisStore {
     ) -> Result<(), Failure> {
         let space = self.space();
         let places = || commands::places(space, key, DISOWNED_AT_ONCE);
-        let answer = self.ask(key, deadline, places).await?;
+        let answer = self.ask(key, deadline, &places).await?;
         let Ok(mut entries) = redis::from_redis_value::<Vec<String>>(answer.value) else {
             return Err(nonsense(&answer.from));
         };
@@ -529,7 +529,7 @@ impl Store for RedisStore {
         });
         entries.push(granted.to_owned());
         let disown = || commands::disown(space, key, &entries);
-        let answer = self.ask(key, deadline, disown).await?;
+        let answer = self.ask(key, deadline, &disown).await?;
         tracing::debug!(
             target: "dlock::store",
             "lock `{}` was granted to {} who do not wait for it any more; the server had {:?} of \
@@ -633,7 +633,7 @@ impl RedisStore {
     ) -> Result<Answer, Failure> {
         let highest = self.connector.highest_token.load(Ordering::Relaxed);
         let build = || commands::acquire(self.space(), request, self.process, queues, highest);
-        let asked = self.exchange(&request.key, How::Plain, deadline, attempt, build);
+        let asked = self.exchange(&request.key, How::Plain, deadline, attempt, &build);
         asked.await
     }
 

@@ -119,7 +119,7 @@ impl Electorate for Masters {
 /// The voters that are written in the cluster, if there are any.
 async fn voters(running: &Running<RedisStore>) -> Result<Option<Vec<Arc<str>>>, BackendError> {
     let servers = &running.store;
-    let asked = running.repeat(|deadline| servers.ask(VOTERS, deadline, commands::voters));
+    let asked = running.repeat(|deadline| servers.ask(VOTERS, deadline, &commands::voters));
     let answer = asked.await?;
     let foreign = || servers.connector.endpoint.foreign(&VOTERS, "value");
     let text: Option<String> = redis::from_redis_value(answer.value).map_err(|_| foreign())?;
@@ -134,7 +134,7 @@ async fn agree_on(
     let servers = &running.store;
     let propose = || commands::propose_voters(proposed);
     running
-        .repeat(|deadline| servers.ask(VOTERS, deadline, propose))
+        .repeat(|deadline| servers.ask(VOTERS, deadline, &propose))
         .await?;
     let voters = voters(running).await?;
     voters.ok_or_else(|| servers.connector.endpoint.nonsense())

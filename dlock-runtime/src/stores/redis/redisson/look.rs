@@ -56,7 +56,7 @@ impl RedisStore {
         if !others.is_empty() {
             let names = || others.iter().map(|key| &*key.key);
             let count = || commands::count(layout, names());
-            let Answer { value, from, .. } = self.ask(first, deadline, count).await?;
+            let Answer { value, from, .. } = self.ask(first, deadline, &count).await?;
             let Value::Int(held) = value else {
                 return Err(nonsense(&from));
             };
@@ -68,7 +68,7 @@ impl RedisStore {
         if !looked_at.is_empty() {
             let names = || looked_at.iter().map(|key| (&*key.key, &*key.waiters));
             let look = || commands::look(layout, names());
-            let Answer { value, from, .. } = self.ask(first, deadline, look).await?;
+            let Answer { value, from, .. } = self.ask(first, deadline, &look).await?;
             match value {
                 Value::Array(values) if values.len() == looked_at.len() => found = values,
                 _ => return Err(nonsense(&from)),
