@@ -86,6 +86,10 @@ impl Group {
         self.members().any(|member| member != self.0)
     }
 
+    pub(super) fn is_alive(self) -> bool {
+        self.members().next().is_some()
+    }
+
     /// Who is alive in it.
     fn members(self) -> impl Iterator<Item = Pid> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -195,7 +195,8 @@ impl Supervised {
         self.watcher.as_mut().is_some_and(Watcher::has_warned)
     }
 
-    /// The watcher told the command to end. That stays so if the lease is renewed after all.
+    /// The watcher told the command to end, or was about to. That stays so if the lease is renewed
+    /// after all.
     fn was_told(&mut self, guard: &LockGuard) {
         self.warned = true;
         say::line(format_args!(
@@ -218,17 +219,19 @@ impl Supervised {
     }
 
     fn handle(&mut self, event: Event, guard: &LockGuard) {
+        // First: whoever was told to end is not told once more.
+        if self.watcher_has_warned() && !self.warned {
+            self.was_told(guard);
+        }
         match event {
             // Tells of the tool's own children.
             Event::Signal(Signal::CHILD) => {}
             Event::Signal(Signal::TSTP) if std::mem::take(&mut self.own_stop_comes) => {}
             Event::Signal(signal) => self.group.send(signal),
             Event::Time => {}
+            Event::Warned if self.warned => {}
             Event::Warned => self.warn(guard),
             Event::Lost => self.is_lost(),
-        }
-        if self.watcher_has_warned() && !self.warned {
-            self.was_told(guard);
         }
         if let (Some(watcher), Some(deadline)) = (&mut self.watcher, guard.deadline()) {
             watcher.held_until(deadline);
@@ -308,6 +311,10 @@ impl Supervised {
     fn keep_watched(&mut self, guard: &LockGuard) {
         if !self.watcher.as_mut().is_some_and(Watcher::has_ended) {
             return;
+        }
+        // It may have warned just before.
+        if self.watcher_has_warned() && !self.warned {
+            self.was_told(guard);
         }
         self.watcher = None;
         let kills = self.on_lost == OnLost::Kill;

@@ -220,7 +220,8 @@ impl Watch {
             self.group.send(Signal::KILL);
             return None;
         }
-        if !self.warned && now >= warn_at {
+        // One that has ended, and waits for the tool to see it, is not told.
+        if !self.warned && now >= warn_at && self.group.is_alive() {
             self.warned = true;
             // Before the command can end: a tool that goes on may renew the lease, and would not
             // know why it ended.
