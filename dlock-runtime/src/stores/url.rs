@@ -42,6 +42,8 @@ pub(super) struct StoreUrl<'u> {
     /// What follows the hosts, without the first slash and still percent-encoded.
     pub(super) path: &'u str,
     options: Vec<(&'static str, String)>,
+    /// There is an `@` behind the `?`: what looks like options may be a part of a password.
+    may_be_password: bool,
 }
 
 impl Form {
@@ -93,6 +95,7 @@ impl Form {
             password: text(password)?,
             path,
             options,
+            may_be_password: query.contains('@'),
         })
     }
 
@@ -302,7 +305,7 @@ impl StoreUrl<'_> {
         option: &str,
         error: impl std::error::Error + Send + Sync + 'static,
     ) -> BackendError {
-        let path = shown(self.option(option).unwrap_or_default());
+        let path = self.shown(self.option(option).unwrap_or_default());
         let reason = format!(
             "the file in `{option}={path}` cannot be used, it must be in PEM form: {error}"
         );
@@ -315,7 +318,7 @@ impl StoreUrl<'_> {
         if !pem.contains("-----BEGIN CERTIFICATE-----") {
             return Err(self.invalid(format!(
                 "the file in `{option}={}` holds no certificate; it must be in PEM form",
-                shown(path)
+                self.shown(path)
             )));
         }
         Ok(pem)
@@ -323,20 +326,20 @@ impl StoreUrl<'_> {
 
     fn file(&self, option: &str, path: &str) -> Result<String, BackendError> {
         let bytes = std::fs::read(path).map_err(|error| {
-            let path = shown(path);
+            let path = self.shown(path);
             let reason = format!("the file in `{option}={path}` cannot be read: {error}");
             self.invalid(reason).with_cause(error)
         })?;
         // The text between the certificates may be in any encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
 
-/// The path of a file, in an error. With an `@` it may be the end of a password that has a `?`.
-fn shown(path: &str) -> &str {
-    match path.contains('@') {
-        true => "…",
-        false => path,
+    /// The path of a file, in an error.
+    fn shown<'p>(&self, path: &'p str) -> &'p str {
+        match self.may_be_password {
+            true => "…",
+            false => path,
+        }
     }
 }
 
@@ -457,6 +460,10 @@ mod tests {
             ("stores://a?key=/nowhere.pem", "belong together"),
             ("stores://a?cert=/nowhere.pem&key=x", "`cert=/nowhere.pem`"),
             ("stores://user:22?ca=hunter2@a", "`ca=…` cannot be read"),
+            (
+                "stores://user:22?ca=hunter2&word=x@a",
+                "`ca=…` cannot be read",
+            ),
         ] {
             let read = FORM.read(url).expect(url);
             let error = match read.authority() {
