@@ -16,7 +16,7 @@ pub(crate) async fn connect(url: &str) -> LockManager {
 
 /// One that waits for a slot that is on its way, however long a slow machine takes to move it.
 pub(crate) async fn patient(url: &str) -> LockManager {
-    locks::connect(config(url).request_timeout(HANG)).await
+    locks::connect(config(url).request_timeout(HANG / 6)).await
 }
 
 /// Waits until no master keeps anything of a lock.

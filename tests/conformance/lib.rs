@@ -72,10 +72,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use async_trait::async_trait;
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 
 pub use support::locks::connect;
-use support::locks::{free, had, held, nothing_left};
+use support::locks::{free, had, held, inspected, nothing_left};
 use support::proxy::Proxy;
 use support::wait::{HANG, eventually, until, within};
 
@@ -179,14 +179,8 @@ pub trait Store {
     /// How many requests wait for `key`. A store that does not count them must provide another
     /// way to find out.
     async fn waiters(&self, manager: &LockManager, key: &str) -> usize {
-        // An impatient manager may take a busy machine for an outage.
-        let lock = eventually("the store shows the lock", async || {
-            match manager.inspect(key).await {
-                Err(LockError::Unavailable { .. }) => None,
-                lock => Some(lock.expect("inspect")),
-            }
-        })
-        .await;
+        let shown = async || inspected(manager, key).await;
+        let lock = eventually("the store shows the lock", shown).await;
         lock.map_or(0, |lock| lock.waiters.expect("how many wait"))
     }
 

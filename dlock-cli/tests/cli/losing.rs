@@ -308,10 +308,11 @@ async fn is_told_and_renewed() {
     let ended = tool.end().await;
     assert_eq!(code(&ended), 74, "{}", stderr(&ended));
     assert!(
-        stderr(&ended).contains("was told to end"),
+        stderr(&ended).contains("not renewed in time; the command was told to end"),
         "{}",
         stderr(&ended)
     );
+    assert_eq!(stdout(&ended).matches("told to end").count(), 1);
     let again = ran(dlock(
         &server.url(),
         &["run", "--once", "1h", "k", "--", "echo", "ran"],

@@ -21,7 +21,9 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use support::calm::unless_it_stands_still;
 use support::process::command;
 use support::program::Program;
 use support::redis::{RedisServer, Setup};
@@ -54,12 +56,13 @@ async fn ran(command: Command) -> Output {
     Program::start(command).end().await
 }
 
-/// Runs what waits for a short time only. On a busy machine that may be over before the store has
-/// answered, which is told as an outage: then it is run again.
+/// Runs what waits for a short time only. If the machine stands still, that may be over before the
+/// store has answered, which is told as an outage: then it is run again.
 async fn ran_in_time(command: impl Fn() -> Command) -> Output {
-    let run = async || ran(command()).await;
-    until("the store answers in time", run, |output| {
-        code(output) != 69
+    unless_it_stands_still(Duration::from_millis(100), async || {
+        let output = ran(command()).await;
+        assert_ne!(code(&output), 69, "{}", stderr(&output));
+        output
     })
     .await
 }

@@ -24,7 +24,7 @@ pub async fn unless_it_stands_still<T>(limit: Duration, mut test: impl AsyncFnMu
             Ok(value) => return value,
             Err(panic) => {
                 let stood_still = watch.longest();
-                if stood_still < limit {
+                if stood_still < limit || panic.is::<Never>() {
                     resume_unwind(panic);
                 }
                 println!("the machine stood still for {stood_still:?}: once more");
@@ -32,6 +32,18 @@ pub async fn unless_it_stands_still<T>(limit: Duration, mut test: impl AsyncFnMu
         }
     }
     test().await
+}
+
+/// What no standstill of the machine explains.
+struct Never;
+
+/// Fails for good if this does not hold, also inside [`unless_it_stands_still`].
+#[track_caller]
+pub fn always(holds: bool, what: impl std::fmt::Display) {
+    if !holds {
+        println!("{}: {what}", std::panic::Location::caller());
+        std::panic::panic_any(Never);
+    }
 }
 
 /// Runs `test`, and returns its panic as an error.
@@ -104,6 +116,18 @@ mod tests {
         let test = unless_it_stands_still(Duration::MAX, async || {
             attempts += 1;
             panic!("it fails");
+        });
+        let failed: Result<()> = caught(test).await;
+        assert!(failed.is_err());
+        assert_eq!(attempts, 1);
+    }
+
+    #[tokio::test]
+    async fn what_always_holds_is_not_begun_again() {
+        let mut attempts = 0;
+        let test = unless_it_stands_still(STEP, async || {
+            attempts += 1;
+            always(false, "it fails");
         });
         let failed: Result<()> = caught(test).await;
         assert!(failed.is_err());

@@ -1,6 +1,6 @@
 //! Short functions for what tests do with locks. None of them waits forever.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::backend::{Backend, LockInfo};
 use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
@@ -40,6 +40,9 @@ pub async fn by(store: impl Backend) -> LockManager {
 
 /// If the test stands still for this long, so may a server on the same machine.
 const STANDS_STILL: Duration = Duration::from_millis(100);
+
+/// An outage that is told sooner has not been waited for.
+const IMPATIENT: Duration = Duration::from_millis(200);
 
 /// A manager that soon takes silence for an outage. On a busy machine, its first connection may
 /// take several attempts.
@@ -133,12 +136,19 @@ pub async fn queued(manager: &LockManager, key: &str, count: usize) {
     until(&what, waiters, |&waiters| waiters == count).await;
 }
 
+/// What the store shows of `key`; `None` if that took longer than the manager waits for an answer,
+/// which may be an impatient one on a busy machine.
+pub async fn inspected(manager: &LockManager, key: &str) -> Option<Option<LockInfo>> {
+    let asked = Instant::now();
+    match manager.inspect(key).await {
+        Err(LockError::Unavailable { .. }) if asked.elapsed() >= IMPATIENT => None,
+        lock => Some(lock.expect("inspect")),
+    }
+}
+
 /// Waits until the store has no lock on `key`. Its answer may take long.
 pub async fn free(manager: &LockManager, key: &str) {
-    let inspect = async || match manager.inspect(key).await {
-        Err(LockError::Unavailable { .. }) => None,
-        lock => Some(lock.expect("inspect")),
-    };
+    let inspect = async || inspected(manager, key).await;
     let what = format!("`{key}` is free");
     until(&what, inspect, |lock| matches!(lock, Some(None))).await;
 }

@@ -1,6 +1,6 @@
 //! A caller that is gone, with its runtime: what it has sent is given back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::backend::redis::Redis;
 use dlock::backend::{Backend, BackendErrorKind, Released, Request};
@@ -93,6 +93,7 @@ fn a_runtime_that_stands_still_keeps_no_lock() {
         for (polls, ends) in (1..4).flat_map(|polls| [(polls, true), (polls, false)]) {
             let callers = current_thread();
             let request = write("a");
+            let began = Instant::now();
             let mut call = Box::pin(async { redis.try_acquire(&request).await });
             let polled = callers.block_on(async {
                 take_and_release(redis, "known").await;
@@ -111,6 +112,7 @@ fn a_runtime_that_stands_still_keeps_no_lock() {
                 (Polled::Done(Ok(None)), _) => panic!("nobody else has it"),
                 (Polled::Done(Err(late)), _) => {
                     assert_eq!(late.kind(), BackendErrorKind::Unavailable, "{late}");
+                    assert!(began.elapsed() >= patience, "{late}");
                     manager.block_on(nothing_left(&server, "a"));
                 }
                 _ => manager.block_on(nothing_left(&server, "a")),

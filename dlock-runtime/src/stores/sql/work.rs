@@ -9,7 +9,7 @@ use crate::stores::asker::Asker;
 pub(super) enum Work<'a> {
     /// A script. Its answer is the rows with this many columns.
     Script(&'a str, usize),
-    /// One of these two statements, which each connection prepares before it first uses one.
+    /// This statement, which each connection prepares before it first uses it.
     Quick(Together, &'a Statement, &'a Args<'a>),
 }
 
