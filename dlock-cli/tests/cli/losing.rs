@@ -50,6 +50,29 @@ enum Fault {
     Stopped,
 }
 
+impl Fault {
+    fn happens(self, proxy: &Proxy, tool: &mut Program) {
+        match self {
+            Self::Outage => proxy.stall(true),
+            Self::Killed => tool.process.kill(),
+            Self::Stopped => tool.process.pause(),
+        }
+    }
+
+    /// What is left of the tool tells that the lock was lost.
+    async fn is_told(self, mut tool: Program) {
+        match self {
+            Self::Outage => {}
+            Self::Killed => return,
+            Self::Stopped => tool.process.resume(),
+        }
+        let ended = tool.end().await;
+        let told = stderr(&ended);
+        assert_eq!(code(&ended), 74, "{self:?}: {told}");
+        assert!(told.contains("dlock: the l"), "{self:?}: {told}");
+    }
+}
+
 /// Whoever has the lock next finds nobody of the command before alive.
 #[tokio::test]
 async fn the_group_is_dead_when_the_next_holder_comes() {
@@ -65,11 +88,7 @@ async fn group_is_dead(fault: Fault) {
     let command = printed(&tool, "pid ").await;
     let child = printed(&tool, "child ").await;
     assert_eq!(watchers(&command).len(), 1);
-    match fault {
-        Fault::Outage => proxy.stall(true),
-        Fault::Killed => tool.process.kill(),
-        Fault::Stopped => tool.process.pause(),
-    }
+    fault.happens(&proxy, &mut tool);
     assert!(
         lives(&command) && lives(&child),
         "{fault:?}: there is time left"
@@ -89,13 +108,7 @@ async fn group_is_dead(fault: Fault) {
         "{fault:?}: {states:?}"
     );
     nobody_watches(&command).await;
-    match fault {
-        Fault::Outage => {}
-        Fault::Killed => return,
-        Fault::Stopped => tool.process.resume(),
-    }
-    let ended = tool.end().await;
-    assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
+    fault.is_told(tool).await;
 }
 
 /// So early that there is time to end well.
@@ -118,27 +131,12 @@ async fn command_is_told(fault: Fault) {
     let mut tool = ends_well(&server.url_through(proxy.port()), &[], &script);
     let command = printed(&tool, "pid ").await;
     std::fs::create_dir_all(told.parent().expect("a folder")).expect("a folder");
-    match fault {
-        Fault::Outage => proxy.stall(true),
-        Fault::Killed => tool.process.kill(),
-        Fault::Stopped => tool.process.pause(),
-    }
+    fault.happens(&proxy, &mut tool);
     let has_ended = async || lives(&command);
     until("it has ended", has_ended, |lives| !lives).await;
     assert!(told.exists(), "{fault:?}");
     nobody_watches(&command).await;
-    match fault {
-        Fault::Outage => {}
-        Fault::Killed => return,
-        Fault::Stopped => tool.process.resume(),
-    }
-    let ended = tool.end().await;
-    assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
-    assert!(
-        stderr(&ended).contains("dlock: the l"),
-        "{}",
-        stderr(&ended)
-    );
+    fault.is_told(tool).await;
 }
 
 async fn take_away(server: &RedisServer) {
