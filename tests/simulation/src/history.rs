@@ -135,6 +135,8 @@ pub(crate) struct Call {
     pub(crate) how: &'static str,
     pub(crate) mode: Mode,
     pub(crate) began: At,
+    /// Since when its line had its place in the store, when its body began.
+    pub(crate) placed: Option<At>,
     pub(crate) entered: Option<At>,
     pub(crate) body_ended: Option<At>,
     pub(crate) ended: Option<At>,
@@ -215,6 +217,7 @@ impl History {
             how,
             mode,
             began,
+            placed: None,
             entered: None,
             body_ended: None,
             ended: None,

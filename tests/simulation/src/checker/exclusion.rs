@@ -49,6 +49,7 @@ impl History {
             for key in excludes {
                 state.last.entry(key).or_default()[usize::from(mode.is_shared())] = Some(body);
             }
+            state.keeps_its_place(call);
             state.calls[call].entered.get_or_insert(at);
             for &(key, token) in &keys {
                 let grant = state.grants.entry((key, grant_of(token))).or_default();

@@ -101,6 +101,15 @@ impl State {
         }
     }
 
+    /// A body begins. Whoever joins its line later may have a later place.
+    pub(super) fn keeps_its_place(&mut self, call: usize) {
+        let Self { calls, lines, .. } = self;
+        let call = &mut calls[call];
+        let had = call.keys.iter().filter_map(|key| call.line(*key));
+        let first = had.filter_map(|line| lines.get(&line).copied()).min();
+        call.placed = call.placed.or(first);
+    }
+
     /// A body has ended, and so is its lease, but for what it is to be kept.
     pub(crate) fn is_served(&mut self, call: usize, now: At, kept_until: At) {
         let call = &self.calls[call];
@@ -256,8 +265,9 @@ impl History {
         let marked = marks.last().map(|mark| mark.over.unwrap_or(mark.set));
         let placed = released.max(marked).unwrap_or_default();
         let from = first.began.max(placed);
-        let line = other.line(key).and_then(|line| state.lines.get(&line));
-        let since = line.map_or(other.began, |since| other.began.min(*since));
+        let in_line = || state.lines.get(&other.line(key)?).copied();
+        let placed = other.placed.or_else(in_line);
+        let since = placed.map_or(other.began, |since| other.began.min(since));
         // In its own process it waits for a body, or for a call that has collected the lock.
         let has = |call: &Call| match call.keys.len() {
             1 => call.entered.is_some() && !call.mode.is_shared(),

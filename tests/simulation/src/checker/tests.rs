@@ -292,6 +292,29 @@ fn who_shares_a_lock_is_not_granted_it_after_one_who_came_later() {
     }
 }
 
+/// Seed 20000006799: after one that gave up, the next of its process had its place, and
+/// a third began a line anew.
+#[test]
+fn who_shares_a_lock_keeps_the_place_that_another_of_its_process_left() {
+    let scene = Scene::new();
+    let mode = Mode::Permits(1);
+    let begins = |process| {
+        let call = scene.begins(process, "has a permit", mode);
+        scene.pass(SECOND);
+        call
+    };
+    let gives_up = begins(OTHER);
+    let first = begins(ONE);
+    let heir = begins(OTHER);
+    let busy = Err(error(false));
+    scene.history.ends(gives_up, Bound::Waits, &busy);
+    scene.history.enters(heir, OTHER, vec![(0, 64)], mode);
+    begins(OTHER);
+    let before = scene.found();
+    scene.history.enters(first, ONE, vec![(0, 128)], mode);
+    assert_eq!(scene.found(), before, "who came later had an older place");
+}
+
 #[test]
 fn what_was_done_goes_back_with_its_mark() {
     for (done, may_be) in [(None, false), (Some(SECOND), true)] {
