@@ -1,6 +1,7 @@
 //! What a server does, command by command.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::support::process::command;
 use crate::support::program::Program;
@@ -71,6 +72,50 @@ pub(crate) fn heard(log: &str, key: &str) -> usize {
         }
     }
     heard
+}
+
+/// From each time that `key` came free until somebody had it who waited, on either side, by
+/// the server's clock; the shortest first.
+pub(crate) fn delays(log: &str, key: &str) -> Vec<Duration> {
+    let mut delays = Vec::new();
+    let mut freed = None;
+    for line in log.lines() {
+        let Some((from, command)) = line.split_once("] ") else {
+            continue;
+        };
+        let words: Vec<_> = command.split('"').skip(1).step_by(2).collect();
+        let at = from.split(' ').next().and_then(|at| at.parse::<f64>().ok());
+        let (Some(at), true) = (at, from.ends_with("lua")) else {
+            continue;
+        };
+        match (&*words[0].to_uppercase(), words.get(1)) {
+            ("PUBLISH", _) => freed = Some(at),
+            // A lock's field counts how often its owner has it.
+            ("HSET" | "HINCRBY", Some(of)) if *of == key && words.last() == Some(&"1") => {
+                delays.extend(freed.take().map(|freed| at - freed));
+            }
+            _ => {}
+        }
+    }
+    delays.sort_by(f64::total_cmp);
+    let delays = delays.into_iter().map(|delay| delay.max(0.0));
+    delays.map(Duration::from_secs_f64).collect()
+}
+
+#[test]
+fn a_delay_is_from_the_release_until_it_is_taken_on_either_side() {
+    let at = |at, command| format!("{at} [0 lua] {command}\n");
+    let log = [
+        at("9.0", "\"HSET\" \"key\" \"a\" \"1\""),
+        at("10.5", "\"publish\" \"channel\" \"0\""),
+        at("10.5", "\"hincrby\" \"other\" \"a\" \"1\""),
+        at("12.5", "\"hincrby\" \"key\" \"b:1\" \"1\""),
+        at("13.0", "\"hincrby\" \"key\" \"b:1\" \"-1\""),
+        at("13.0", "\"PUBLISH\" \"channel\" \"0\""),
+        at("13.5", "\"HSET\" \"key\" \"a\" \"1\""),
+    ];
+    let expected = [Duration::from_millis(500), Duration::from_secs(2)];
+    assert_eq!(delays(&log.concat(), "key"), expected);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock::LockError;
 
 use crate::dead::{Dead, holder as holds};
-use crate::monitor::{Monitor, heard};
+use crate::monitor::{Monitor, delays, heard};
 use crate::service::WATCH_DOG;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{free, held, is_busy, served, shown};
@@ -52,6 +52,13 @@ pub(crate) async fn who_waits_hears_of_the_others_release(pair: Pair) {
         // On a slow machine it sometimes looks before it has heard. If there is no message,
         // it looks each time.
         assert!(heard > TIMES / 4, "{heard} of {TIMES} times, in\n{log}");
+        // On both sides: a release that goes unheard is waited for a second on ours, and until
+        // the lease ends in Java.
+        let delays = delays(&log, "key");
+        let [usual, longest] = [delays.len() / 2, delays.len() - 1].map(|nth| delays[nth]);
+        println!("{} turns: {usual:?} mostly, {longest:?} at most", delays.len());
+        assert!(delays.len() > TIMES, "{delays:?}, in\n{log}");
+        assert!(usual < Duration::from_secs(1), "{delays:?}, in\n{log}");
     })
     .await;
 }
