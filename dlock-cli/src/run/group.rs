@@ -86,8 +86,9 @@ impl Group {
         self.members().any(|member| member != self.0)
     }
 
+    /// Whether anybody in it is alive. Where processes are not shown, somebody may be.
     pub(super) fn is_alive(self) -> bool {
-        self.members().next().is_some()
+        fs::metadata("/proc/self/stat").is_err() || self.members().next().is_some()
     }
 
     /// Who is alive in it.

@@ -146,7 +146,7 @@ struct Watch {
     /// Whether KILL follows TERM.
     kills: bool,
     deadline: Duration,
-    /// TERM has been sent, by the tool or from here.
+    /// TERM has been sent, by the tool or from here, or was due when the command had ended.
     warned: bool,
     done: bool,
 }
@@ -220,22 +220,25 @@ impl Watch {
             self.group.send(Signal::KILL);
             return None;
         }
-        // One that has ended, and waits for the tool to see it, is not told.
-        if !self.warned && now >= warn_at && self.group.is_alive() {
+        if !self.warned && now >= warn_at {
             self.warned = true;
-            // Before the command can end: a tool that goes on may renew the lease, and would not
-            // know why it ended.
-            if let Some(tool) = tool {
-                let _ = tool.write_all(b"w");
+            // One that has ended, and waits for the tool to see it, is not told.
+            if self.group.is_alive() {
+                // Before the command can end: a tool that goes on may renew the lease, and would
+                // not know why it ended.
+                if let Some(tool) = tool {
+                    let _ = tool.write_all(b"w");
+                }
+                self.group.terminate();
             }
-            self.group.terminate();
         }
-        match (self.warned, self.kills) {
-            (false, true) => Some(warn_at.min(kill_at) - now),
-            (false, false) => Some(warn_at - now),
-            (true, true) => Some(kill_at - now),
-            (true, false) => None,
-        }
+        let next = match (self.warned, self.kills) {
+            (false, true) => warn_at.min(kill_at),
+            (false, false) => warn_at,
+            (true, true) => kill_at,
+            (true, false) => return None,
+        };
+        Some(next.saturating_sub(now))
     }
 }
 
@@ -271,5 +274,86 @@ fn wait_for(socket: &UnixStream, time: Duration) -> io::Result<bool> {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A tool that stands still, and its watcher, when TERM is due.
+    struct Scene {
+        command: Child,
+        watch: Watch,
+        watcher: UnixStream,
+        tool: UnixStream,
+    }
+
+    impl Scene {
+        fn of(command: &str, kills: bool) -> Self {
+            let mut child = Command::new(command);
+            let command = child.arg("600").process_group(0).spawn();
+            let command = command.expect("the command runs");
+            let (watcher, tool) = UnixStream::pair().expect("two ends");
+            tool.set_nonblocking(true).expect("it is a socket");
+            let watch = Watch {
+                group: Group::of(command.id()).expect("a number"),
+                kill_after: Duration::from_secs(3_600),
+                kills,
+                deadline: now() + Duration::from_secs(1_800),
+                warned: false,
+                done: false,
+            };
+            Self {
+                command,
+                watch,
+                watcher,
+                tool,
+            }
+        }
+
+        fn act(&mut self) -> Option<Duration> {
+            self.watch.act(Some(&mut self.watcher))
+        }
+
+        fn is_told(&mut self) -> bool {
+            matches!(self.tool.read(&mut [0]), Ok(1))
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = self.command.kill();
+            let _ = self.command.wait();
+        }
+    }
+
+    #[test]
+    fn a_command_is_told_to_end_when_that_is_due() {
+        let mut scene = Scene::of("sleep", true);
+        let next = scene.act().expect("KILL is to come");
+        assert!(scene.is_told());
+        assert!(next > Duration::from_secs(1_000), "{next:?}");
+        let status = scene.command.wait().expect("it ends");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn one_that_has_ended_unseen_is_not_told_and_still_watched_to_the_end() {
+        for kills in [true, false] {
+            let mut scene = Scene::of("true", kills);
+            while scene.watch.group.is_alive() {
+                std::thread::sleep(LOOK);
+            }
+            assert!(scene.watch.group.exists(), "nobody has reaped it");
+            for _ in 0..2 {
+                assert_eq!(scene.act().is_some(), kills);
+            }
+            assert!(!scene.is_told());
+        }
     }
 }
