@@ -358,7 +358,8 @@ fn without_urls(mut text: String, arguments: impl Iterator<Item = String>) -> St
         let words: Vec<_> = argument.split_whitespace().collect();
         let argument = words.join(" ");
         let value = argument.split_once('=').map(|(_, value)| value);
-        // Nobody knows which of the letters before a scheme are options.
+        // Any letter before the scheme may be a short option, with the rest as its value. So each
+        // rest that starts there is removed.
         let scheme = argument.find("://").unwrap_or(2);
         let starts = argument.char_indices().map(|(start, _)| start);
         let from_there = starts.take_while(|start| *start <= scheme);

@@ -42,7 +42,8 @@ pub(crate) fn break_lock(args: &Break, common: &Common) -> Result<Exit, Exit> {
     }
 }
 
-/// The only holder, if that is what is meant. `None`: nobody holds it.
+/// The owner of the only holder, if the user says yes or `--yes` is given. `None` if nobody holds
+/// the lock.
 fn chosen(args: &Break, common: &Common) -> Result<Option<String>, Exit> {
     let Break { key, .. } = args;
     let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -85,7 +86,7 @@ fn agrees(key: &str, holder: &HolderInfo) -> bool {
         age(holder),
     ));
     let mut answer = String::new();
-    // Who cannot be heard has not said yes.
+    // An answer that cannot be read is not a yes.
     let _ = io::stdin().read_line(&mut answer);
     matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
 }
@@ -116,7 +117,7 @@ fn told(key: &str, holder: &HolderInfo) -> Exit {
     Exit::OK
 }
 
-/// Whether that is because somebody else holds it, tells the exit code.
+/// The one who was named does not hold the lock. The exit code tells whether somebody else does.
 fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
     let lock = look(key, common)?;
     if lock.as_ref().is_some_and(|lock| !lock.holders.is_empty()) {
@@ -130,7 +131,8 @@ fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
     Ok(Exit::OK)
 }
 
-/// What is remembered as done looks like a lock that is held.
+/// Says that nobody holds the lock. `dlock ls` lists a lock that is remembered as done like one
+/// that is held, so the message explains this.
 fn nobody(key: &str, lock: Option<&LockInfo>) {
     let hint = match lock.is_some_and(|lock| lock.done.is_some()) {
         true => "; it is remembered as done, which `dlock forget` drops",

@@ -1,5 +1,5 @@
-//! The way to the lock for those who wait: all of it takes no longer than they want, and a
-//! signal ends it.
+//! Connects, for the commands that may wait for a lock: the time to connect counts towards `-w`,
+//! and a signal ends it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::exit::Exit;
 use crate::run::signals::Signals;
 use crate::{say, store};
 
-/// What `-w` says, if it is there.
+/// How long to wait: as `-w` says, or as configured.
 pub(crate) fn patience(timeout: Option<Duration>) -> Patience {
     timeout.map_or(Patience::Configured, Patience::Within)
 }
 
-/// Connects, and says for how long the lock is waited for then. Who does not wait for a lock
-/// waits for the store all the same.
+/// Connects, and returns how long to wait for the lock after that. `-n` and `-w 0` mean only that
+/// the tool does not wait for a holder: they set no limit to the time to connect.
 pub(crate) async fn connect(
     config: Config,
     patience: Patience,
@@ -29,7 +29,7 @@ pub(crate) async fn connect(
                 let connected = timeout(limit, store::connect(config)).await;
                 let manager = connected.map_err(|_| silent(limit))??;
                 let left = limit.saturating_sub(began.elapsed());
-                // None at all would be another wish: not to wait.
+                // `Within` of zero would mean something else: not to wait for a holder.
                 if left.is_zero() {
                     return Err(silent(limit));
                 }

@@ -7,7 +7,7 @@ pub(crate) fn above_zero(text: &str) -> Result<Duration, String> {
     dlock::parse_duration(text)
 }
 
-/// The same, or none.
+/// As [`above_zero`], and also `0` and `0s`.
 pub(crate) fn or_zero(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),
@@ -15,7 +15,8 @@ pub(crate) fn or_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The time from look to look, which is not a load for the store.
+/// The time between two looks at the store. It has a minimum, so that looking does not load the
+/// store.
 pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     match above_zero(text)? {
         pause if pause < LEAST_PAUSE => Err(format!("it is at least {LEAST_PAUSE:?}")),

@@ -1,4 +1,4 @@
-//! Exit codes: those of `sysexits.h` where it has one, and those of shells.
+//! Exit codes, as in `sysexits.h` and in shells.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use dlock::LockError;
 
 use crate::say;
 
-/// How this ends.
+/// The exit code of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit(pub(crate) u8);
 
@@ -14,9 +14,9 @@ impl Exit {
     pub(crate) const OK: Self = Self(0);
     pub(crate) const USAGE: Self = Self(64);
     pub(crate) const DOWN: Self = Self(69);
-    /// Something that dlock does not expect of itself.
+    /// A failure that no other code describes.
     pub(crate) const INTERNAL: Self = Self(70);
-    /// The system would not make a process.
+    /// The system refused something that the tool needs, such as a new process.
     pub(crate) const SYSTEM: Self = Self(71);
     pub(crate) const LOST: Self = Self(74);
     pub(crate) const BUSY: u8 = 75;
@@ -24,15 +24,15 @@ impl Exit {
     pub(crate) const CONFIG: Self = Self(78);
     pub(crate) const CANNOT_RUN: Self = Self(126);
     pub(crate) const NOT_FOUND: Self = Self(127);
-    /// Nobody reads what is printed any more.
+    /// The reader of standard output has closed it: as if SIGPIPE ended the tool.
     pub(crate) const BROKEN_PIPE: Self = Self(128 + 13);
 
-    /// As a shell tells that a signal ended a command.
+    /// The code that a shell shows for a command that a signal ended.
     pub(crate) fn of_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
 
-    /// Says what is wrong, and which exit that is.
+    /// Prints what is wrong, and returns the exit code.
     pub(crate) fn of(error: &LockError) -> Self {
         match error {
             LockError::Done { key, .. } => {
@@ -55,7 +55,7 @@ impl Exit {
         Self::for_error(error)
     }
 
-    /// Which exit an error is.
+    /// The exit code of an error.
     pub(crate) fn for_error(error: &LockError) -> Self {
         match error {
             LockError::Busy { .. } | LockError::Timeout { .. } | LockError::TakenOut { .. } => {

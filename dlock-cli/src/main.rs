@@ -31,7 +31,8 @@ use self::exit::Exit;
 
 fn main() -> ExitCode {
     let mut given = std::env::args_os();
-    // What the tool runs of itself takes no part in the command line of its users.
+    // The tool starts itself as the launcher and as the watcher. Users do not need these modes, so
+    // clap does not know them.
     if let (_, Some(first)) = (given.next(), given.next()) {
         if first == run::launch::MODE {
             return run::launch::main(given);

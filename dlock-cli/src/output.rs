@@ -1,11 +1,12 @@
-//! What is printed on standard output.
+//! Writes to standard output.
 
 use std::io::{self, Write};
 
 use crate::exit::Exit;
 use crate::say;
 
-/// All of it. A reader that has left ends this as it ends other programs, without a word.
+/// Writes the whole text. If the reader has closed the pipe, this fails without a message, with the
+/// exit code that SIGPIPE gives other programs.
 pub(crate) fn write(text: &[u8]) -> Result<Exit, Exit> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `dlock ls --watch`: the list again and again.
+//! `dlock ls --watch`: prints the list again and again.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::args::{Common, Form, Ls};
 use crate::exit::Exit;
 use crate::{output, say, show, store};
 
-/// A signal ends it as it ends any program: it holds nothing.
+/// Runs until a signal ends the process. No signal is caught, because the tool holds no lock here.
 pub(crate) fn ls(args: &Ls, pause: Duration, common: &Common) -> Result<Exit, Exit> {
     let config = store::config(common)?;
     store::block_on(async {
@@ -41,12 +41,12 @@ pub(crate) fn ls(args: &Ls, pause: Duration, common: &Common) -> Result<Exit, Ex
     })
 }
 
-/// What is printed.
+/// The last list that the store gave.
 struct List {
     locks: Vec<LockInfo>,
-    /// When the store gave them.
+    /// When the store gave it.
     at: Instant,
-    /// Since then it gives none.
+    /// Why the last attempt to get a newer list failed.
     error: Option<LockError>,
 }
 
@@ -60,7 +60,7 @@ impl List {
                 (self.locks, self.at) = (locks, Instant::now());
             }
             Err(error) => {
-                // On a screen it is told above the list.
+                // On a screen, `frame` shows the error above the list.
                 if self.error.is_none() && !on_screen {
                     say::error(&error);
                 }
@@ -69,7 +69,7 @@ impl List {
         }
     }
 
-    /// For a pipe: tables have an empty line between them, arrays a line each.
+    /// For a pipe. Tables have an empty line between them; a JSON array is one line.
     fn part(&self, form: Form, is_first: bool) -> String {
         match form {
             Form::Json => format!("{}\n", show::json(&self.locks)),
@@ -78,7 +78,7 @@ impl List {
         }
     }
 
-    /// For a terminal: over what was there.
+    /// For a terminal: overwrites the list that was there.
     fn frame(&self, form: Form, pause: Duration) -> String {
         let head = match &self.error {
             None => format!("every {pause:?}, until ^C"),
@@ -98,8 +98,9 @@ impl List {
         let cut =
             (lines.len() > room).then(|| format!("… and {} more lines", lines.len() - room + 1));
         let shown = if cut.is_some() { room - 1 } else { lines.len() };
-        // From the top, over what was there. Lines that are too long are cut: here, and by
-        // the terminal where letters are wide.
+        // To the top left, and without line wrap (`?7l`). Too long lines are cut here by the number
+        // of their characters. Some characters are two columns wide: the terminal cuts what is then
+        // still too wide.
         let mut frame = "\x1b[H\x1b[?7l".to_owned();
         for line in lines.into_iter().take(shown).chain(cut.as_deref()) {
             frame.extend(line.chars().take(width));

@@ -1,4 +1,4 @@
-//! What is told on standard error. Nobody may read it: that is no reason to fail.
+//! Messages on standard error. If a message cannot be written, the tool goes on without it.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::run::terminal;
 
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
-/// Whether more is told, and what dlock logs along with it.
+/// With `-v`, prints more, and also what dlock logs.
 pub(crate) fn set_verbose(verbose: bool) {
     VERBOSE.store(verbose, Ordering::Relaxed);
     if verbose {
@@ -18,7 +18,7 @@ pub(crate) fn set_verbose(verbose: bool) {
             .with_ansi(false)
             .with_max_level(tracing::Level::DEBUG)
             .log_internal_errors(false);
-        // Nobody else has set one.
+        // It fails only if a logger is set already, and nothing else sets one.
         let _ = log.try_init();
     }
 }
@@ -27,13 +27,13 @@ pub(crate) fn is_verbose() -> bool {
     VERBOSE.load(Ordering::Relaxed)
 }
 
-/// One line, whatever is in it.
+/// Prints one line: line breaks in the text become blanks.
 pub(crate) fn line(what: impl fmt::Display) {
     let what = what.to_string().replace(['\n', '\r'], " ");
     raw(&format!("dlock: {what}\n"));
 }
 
-/// The error in one line; with `-v`, a line for each cause.
+/// Prints the error in one line and, with `-v`, each cause in a line of its own.
 pub(crate) fn error(error: &(dyn Error + 'static)) {
     line(error);
     if is_verbose() {
@@ -45,13 +45,13 @@ pub(crate) fn error(error: &(dyn Error + 'static)) {
     }
 }
 
-/// As it is.
+/// Prints the text as it is.
 pub(crate) fn raw(text: &str) {
     let _ = Errors.write_all(text.as_bytes());
 }
 
-/// Standard error. While the command has the terminal, this process is in its background,
-/// and a terminal that is set so (`stty tostop`) would stop it for what it prints.
+/// Standard error. While the command has the terminal, this process is in its background, where a
+/// terminal with `stty tostop` would stop it for printing.
 struct Errors;
 
 impl Write for Errors {

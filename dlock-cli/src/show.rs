@@ -1,5 +1,5 @@
-//! `dlock ls` and `dlock show`: what the store knows of locks. All that is printed of a
-//! holder stands here.
+//! `dlock ls` and `dlock show`: print what the store knows of locks. Other commands use these
+//! functions too, so that a holder looks the same everywhere.
 
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +50,7 @@ fn print(locks: &[LockInfo], form: Form) -> Result<Exit, Exit> {
     output::write(text(locks, form).as_bytes())
 }
 
-/// One array.
+/// All locks in one JSON array.
 pub(crate) fn json(locks: &[LockInfo]) -> Value {
     Value::Array(locks.iter().map(as_json).collect())
 }
@@ -83,7 +83,7 @@ pub(crate) fn text(locks: &[LockInfo], form: Form) -> String {
     }
 }
 
-/// A line for each lock.
+/// The columns of the table with one line for each lock.
 const LOCK: [&str; 9] = [
     "KEY", "MODE", "HOLDER", "HOST", "PID", "TOKEN", "AGE", "LEFT", "WAITERS",
 ];
@@ -104,7 +104,7 @@ fn of_lock(lock: &LockInfo) -> [String; 9] {
     ]
 }
 
-/// A line for each holder.
+/// The columns of the table with one line for each holder.
 const HOLDER: [&str; 10] = [
     "KEY", "MODE", "HOLDER", "HOST", "PID", "TOKEN", "AGE", "LEFT", "WAITERS", "OWNER",
 ];
@@ -127,7 +127,8 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-/// How many wait behind those of the queue that the store gives. A list has no queues.
+/// How many waiters are behind the part of the queue that the store gives. 0 in a list, where the
+/// store gives no queues.
 fn more(lock: &LockInfo) -> usize {
     match lock.queue.len() {
         0 => 0,
@@ -135,7 +136,7 @@ fn more(lock: &LockInfo) -> usize {
     }
 }
 
-/// A line for each who waits, in the order of the queue.
+/// The columns of the table with one line for each waiter, in the order of the queue.
 pub(crate) const WAITER: [&str; 7] = ["PLACE", "MODE", "WAITER", "HOST", "PID", "WAITS", "OWNER"];
 
 pub(crate) fn of_waiters(lock: &LockInfo) -> impl Iterator<Item = Vec<String>> {
@@ -199,12 +200,12 @@ fn as_json(lock: &LockInfo) -> Value {
     })
 }
 
-/// Who holds it, or has done it.
+/// The holders, or whoever did the work that is remembered as done.
 pub(crate) fn holders(lock: &LockInfo) -> impl Iterator<Item = &HolderInfo> {
     lock.holders.iter().chain(&lock.done)
 }
 
-/// Until the first of its holders ends, unless it is renewed.
+/// The time until the first of its leases ends, unless that is renewed.
 pub(crate) fn left(lock: &LockInfo) -> Option<Duration> {
     holders(lock).filter_map(|holder| holder.expires_in).min()
 }
@@ -226,7 +227,7 @@ fn word(mode: Mode) -> &'static str {
     }
 }
 
-/// Who holds it: the first one, and how many others.
+/// The name of the first holder, and how many others there are.
 pub(crate) fn holder(lock: &LockInfo) -> String {
     let first = holders(lock).next();
     first.map_or_else(nothing, |first| match holders(lock).count() {
@@ -235,7 +236,7 @@ pub(crate) fn holder(lock: &LockInfo) -> String {
     })
 }
 
-/// What a holder calls itself; what another program left has its owner only.
+/// The label of a holder. If no process is known, as for locks of other programs, it is the owner.
 pub(crate) fn name(holder: &HolderInfo) -> String {
     printable(match &holder.process {
         Some(process) => &process.label,
@@ -248,7 +249,7 @@ fn token(holder: &HolderInfo) -> String {
     holder.token.map_or_else(nothing, |token| token.to_string())
 }
 
-/// Its machine, and its number there.
+/// The host and the process id.
 pub(crate) fn place(process: Option<&ProcessInfo>) -> [String; 2] {
     match process {
         Some(process) => [printable(&process.host), process.pid.to_string()],
@@ -256,8 +257,8 @@ pub(crate) fn place(process: Option<&ProcessInfo>) -> [String; 2] {
     }
 }
 
-/// For how long it has been held. By the holder's clock where the store's does not say it, and
-/// since it was asked for where nobody has written down when it was had: marked.
+/// For how long it has been held. `~` marks a time that is not by the store's clock: it counts from
+/// the grant by the holder's clock or, if that is not known either, from the request for the lock.
 pub(crate) fn age(holder: &HolderInfo) -> String {
     match begun(holder) {
         Some((moment, true)) => since(moment),
@@ -266,7 +267,8 @@ pub(crate) fn age(holder: &HolderInfo) -> String {
     }
 }
 
-/// Since when it has been held, and whether that is by the store's clock.
+/// Since when it has been held (else, when it was asked for), and whether that is by the store's
+/// clock.
 pub(crate) fn begun(holder: &HolderInfo) -> Option<(SystemTime, bool)> {
     let held = holder.since.map(|since| (since, !holder.since_by_holder));
     let asked = holder.process.as_ref();
@@ -282,12 +284,11 @@ fn unix(moment: SystemTime) -> u64 {
     since.map(milliseconds).unwrap_or_default()
 }
 
-/// How many wait.
 pub(crate) fn waiters(number: Option<usize>) -> String {
     number.map_or_else(nothing, |number| number.to_string())
 }
 
-/// That the store does not say.
+/// Stands for what the store does not say.
 pub(crate) fn nothing() -> String {
     "-".to_owned()
 }
@@ -308,7 +309,8 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What others wrote into the store does not steer the terminal.
+/// Escapes control characters: others wrote this text into the store, and it must not control the
+/// terminal.
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
@@ -317,7 +319,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// In columns as wide as what is in them; the last one ends with its text.
+/// Aligns the rows in columns, each as wide as its longest cell. Lines do not end with blanks.
 fn table<const N: usize>(rows: impl Iterator<Item = Vec<String>>, head: &[&str; N]) -> String {
     let head = head.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();

@@ -9,14 +9,14 @@ use crate::args::Common;
 use crate::exit::Exit;
 use crate::say;
 
-/// How long the end waits for what is on its way back, when the store is silent.
+/// How long the tool waits at its end for releases that the store does not answer.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// What is set. Locks of one process keep nobody out, so `memory:` is refused.
+/// The configuration. `memory:` is refused, because its locks keep no other process out.
 pub(crate) fn config(common: &Common) -> Result<Config, Exit> {
     let config = match &common.url {
         Some(url) => Config::from_env_at(url),
-        // What the library says then proposes `memory:`.
+        // The library's own message would propose `memory:`.
         None if std::env::var_os("DLOCK_URL").is_none_or(|url| url.is_empty()) => {
             say::line(
                 "no store is named; set DLOCK_URL, for example to redis://127.0.0.1:6379, or give \
@@ -34,7 +34,7 @@ pub(crate) fn config(common: &Common) -> Result<Config, Exit> {
         );
         return Err(Exit::CONFIG);
     }
-    // A command line asks for one lock at a time.
+    // A run makes only one request, so there is no order of locks to check.
     Ok(config.detect_lock_order(false))
 }
 
@@ -44,12 +44,12 @@ pub(crate) async fn connect(config: Config) -> Result<LockManager, Exit> {
         .map_err(|error| Exit::of(&error))
 }
 
-/// Waits for what is on its way back, and not for ever: the ttl ends it too.
+/// Waits for releases that are under way, but not for long: if they fail, the ttl ends the lease.
 pub(crate) async fn close(manager: &LockManager) {
     let _ = tokio::time::timeout(LAST_WAIT, manager.shutdown()).await;
 }
 
-/// Runs what speaks to the store, and ends with it.
+/// Runs `work` on a runtime of its own, and does not wait for tasks that still run when it is done.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -67,7 +67,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Exit>>) -> Result
     }
 }
 
-/// Asks the store once.
+/// Connects, asks the store one question, and disconnects.
 pub(crate) fn ask<T, F>(common: &Common, question: impl FnOnce(LockManager) -> F) -> Result<T, Exit>
 where
     F: Future<Output = Result<T, LockError>>,

@@ -1,4 +1,5 @@
-//! The page `docs/cli.md` against what the tool takes and says. Scripts rely on it.
+//! Compares the options and exit codes of the tool with the page `docs/cli.md`. Scripts rely on
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +9,10 @@ use crate::args::Args;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
 
-/// Where the codes are.
+/// The source of the exit codes.
 const EXIT: &str = include_str!("exit.rs");
 
-/// The rows of the table with this head that comes first under this heading; under none, of the
-/// first on the page.
+/// The rows of the first table after this heading whose first column has the name `head`.
 fn table(heading: &str, head: &str) -> Vec<Vec<String>> {
     let page = std::fs::read_to_string(PAGE).expect("the page");
     let mut lines = page.lines().skip_while(|line| *line != heading).skip(1);
@@ -45,7 +45,8 @@ fn subcommand(name: &str) -> Command {
     found.clone()
 }
 
-/// The options of a command, `-w`, `--timeout`, without those of all; and what each takes.
+/// The options of a command without the global ones: the names of each, such as `-w` and
+/// `--timeout`, and its default, if it takes a value.
 fn options(command: &Command) -> BTreeMap<BTreeSet<String>, Option<String>> {
     let own = command
         .get_arguments()
@@ -63,7 +64,8 @@ fn options(command: &Command) -> BTreeMap<BTreeSet<String>, Option<String>> {
         .collect()
 }
 
-/// The options of a table, and what stands in its column of defaults.
+/// The options in the table under this heading: the names of each, and its default, if the table
+/// has a column for it.
 fn documented(heading: &str) -> BTreeMap<BTreeSet<String>, Option<String>> {
     let rows = table(heading, "option").into_iter();
     rows.map(|row| {
@@ -120,7 +122,7 @@ fn every_command_and_option_is_on_the_page() {
     }
 }
 
-/// The numbers in a text that can be codes.
+/// The numbers in a text that can be exit codes.
 fn numbers(text: &str) -> BTreeSet<u8> {
     let words = text.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).collect()
@@ -134,14 +136,14 @@ fn the_exit_codes_are_those_of_the_table() {
         .lines()
         .filter(|line| line.contains("pub(crate) const "));
     let consts = consts.filter_map(|line| line.split_once(" = "));
-    // One that is a sum is that of a signal.
+    // A constant that is a sum is the code of a signal, which the table does not list as a number.
     let exits: BTreeSet<_> = consts
         .filter(|(_, value)| !value.contains('+'))
         .flat_map(|(_, value)| numbers(value))
         .collect();
     assert_eq!(told, exits);
 
-    // What `--help` says is a part of that.
+    // `--help` lists some of these codes. 128 stands there for all signals.
     for name in ["run", "break", "doctor"] {
         let help = subcommand(name);
         let help = help.get_after_help().expect("examples").to_string();

@@ -1,4 +1,4 @@
-//! `dlock wait`: the turn of a lock, taken and given back.
+//! `dlock wait`: waits for the lock, takes it, and gives it back at once.
 
 use dlock::LockError;
 
@@ -28,7 +28,7 @@ pub(crate) fn wait(args: &Wait, common: &Common) -> Result<Exit, Exit> {
                 }
                 Exit::OK
             }
-            // Nobody holds what has been done.
+            // The work is remembered as done, so nobody holds the lock.
             Err(LockError::Done { .. }) => Exit::OK,
             Err(error) => Exit::of(&error),
         };

@@ -8,12 +8,12 @@ use rustix::process::{
     test_kill_process_group, waitid,
 };
 
-/// A process group and its leader, which is a child of the tool. As long as the leader has
-/// not been reaped, or another process is in the group, the number is nobody else's.
+/// A process group and its leader, which is a child of the tool. The system gives the number to no
+/// other process or group until the leader is reaped and the group is empty.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group(Pid);
 
-/// What became of the leader.
+/// The state of the leader.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Look {
     Runs,
@@ -33,18 +33,20 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all of the group that this user may send it to; the others
-    /// [are out of reach](Self::is_out_of_reach). That nobody is left is no failure.
+    /// Sends a signal to all processes of the group that this user may signal; the others [are out
+    /// of reach](Self::is_out_of_reach). It is no failure if no process is left.
     pub(super) fn send(self, signal: Signal) {
         let _ = kill_process_group(self.0, signal);
     }
 
-    /// Whether somebody in it may not be sent a signal by this user, as what `sudo` runs.
+    /// Whether the group has a process that this user may not signal, such as one that `sudo`
+    /// started.
     pub(super) fn is_out_of_reach(self) -> bool {
         self.members().any(is_foreign)
     }
 
-    /// Whether its leader, which runs, is one of those. This costs less.
+    /// Whether this user may not signal the leader, which must be running. This costs less than to
+    /// look at all processes of the group.
     pub(super) fn has_foreign_leader(self) -> bool {
         is_foreign(self.0)
     }
@@ -52,16 +54,16 @@ impl Group {
     /// Tells all of the group to end.
     pub(super) fn terminate(self) {
         self.send(Signal::TERM);
-        // Who is stopped hears nothing.
+        // A stopped process handles TERM only when it is continued.
         self.send(Signal::CONT);
     }
 
-    /// Whether anybody has this number for a group, alive or not yet reaped.
+    /// Whether the group has any process, alive or not yet reaped.
     pub(super) fn exists(self) -> bool {
         test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 
-    /// What has become of the leader, which stays unreaped.
+    /// The state of the leader. The leader is not reaped, so its number stays taken.
     pub(super) fn look(self) -> Look {
         let of_leader = |options| {
             let options = options | WaitIdOptions::NOHANG;
@@ -91,7 +93,7 @@ impl Group {
         fs::metadata("/proc/self/stat").is_err() || self.members().next().is_some()
     }
 
-    /// Who is alive in it.
+    /// The living processes of the group.
     fn members(self) -> impl Iterator<Item = Pid> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         processes.filter_map(move |process| {
@@ -100,10 +102,11 @@ impl Group {
         })
     }
 
-    /// By a line as in `/proc/PID/stat`: number, name in brackets, state, parent, group.
+    /// The process that a line of `/proc/PID/stat` is about, if it is alive and in the group. The
+    /// fields are number, name in brackets, state, parent, group (see `man 5 proc_pid_stat`).
     fn member(self, stat: &str) -> Option<Pid> {
         let number = stat.split(' ').next()?.parse().ok()?;
-        // The name may hold anything, brackets too.
+        // The name may contain anything, also brackets.
         let (_, rest) = stat.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         let state = fields.next();

@@ -1,10 +1,11 @@
-//! The launcher: the tool's own program, which waits in a process group of its own until it
-//! may become the command.
+//! The launcher: this program in another mode. It waits in a process group of its own until the
+//! tool lets it become the command.
 //!
-//! So no command runs before its group is watched and has the terminal, and nothing has to be
-//! done between `fork` and `exec`, which safe code cannot. Its standard input is a socket to
-//! the tool; over that comes the standard input of the command, and that means: go. A tool
-//! that died has said nothing, and nothing is run.
+//! In this way, the command does not run before its group is watched and has the terminal, and
+//! nothing has to be done between `fork` and `exec`, which needs `unsafe`. The standard input of
+//! the launcher is a socket to the tool. The tool sends the standard input of the command over it,
+//! as a file descriptor, and this means: go. If the tool dies before, the launcher reads the end of
+//! the stream and runs nothing.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -24,7 +25,7 @@ use crate::exit::Exit;
 
 pub(crate) const MODE: &str = "__launch";
 
-/// The launcher, seen by the tool.
+/// The launcher, as the tool sees it.
 pub(super) struct Launcher {
     pub(super) child: Child,
     pub(super) group: Group,
@@ -33,7 +34,7 @@ pub(super) struct Launcher {
 
 /// A command that runs this program in another mode.
 pub(super) fn oneself() -> io::Result<Command> {
-    // Also there when the file has been replaced since.
+    // This works also if the file of the program was replaced meanwhile.
     let own = "/proc/self/exe";
     let mut command = match std::fs::exists(own) {
         Ok(true) => Command::new(own),
@@ -44,7 +45,8 @@ pub(super) fn oneself() -> io::Result<Command> {
 }
 
 impl Launcher {
-    /// Starts it. In the environment of the command these are set, or are not there.
+    /// Starts the launcher. In the environment of the command, each variable has this value or,
+    /// with `None`, is not set.
     pub(super) fn start(
         command: &[OsString],
         variables: &[(&str, Option<String>)],
@@ -71,7 +73,7 @@ impl Launcher {
         })
     }
 
-    /// Becomes the command.
+    /// Lets the launcher become the command.
     pub(super) fn go(&self) -> io::Result<()> {
         let stdin = io::stdin();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -83,7 +85,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Why it could not become the command, when it has ended.
+    /// Why the launcher could not become the command. Call this when the process has ended.
     pub(super) fn refusal(&mut self) -> Option<io::Error> {
         let mut number = [0; 4];
         self.socket.read_exact(&mut number).ok()?;
@@ -91,17 +93,17 @@ impl Launcher {
     }
 }
 
-/// In the launcher.
+/// The main function of the launcher.
 pub(crate) fn main(command: impl Iterator<Item = OsString>) -> ExitCode {
     match become_command(command) {
-        // The tool has gone.
+        // The tool ended before it let the command start.
         Ok(()) => Exit::OK.into(),
         Err(_) => Exit::CANNOT_RUN.into(),
     }
 }
 
 fn become_command(mut command: impl Iterator<Item = OsString>) -> io::Result<()> {
-    // Closed when the command begins.
+    // It is closed on `exec`, so the command does not get it.
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,9 +1,9 @@
-//! `dlock run`: a command under a lock.
+//! `dlock run`: runs a command under a lock.
 //!
-//! Three processes. The tool holds the lock, passes signals on and ends the command when the
-//! lock is lost. The command runs in a process group of its own, which the launcher makes:
-//! the tool's own program, which becomes the command when it is told to. The watcher, the
-//! tool's own program once more, ends the group at the deadline if the tool cannot.
+//! There are three processes. The tool holds the lock, passes signals on, and ends the command when
+//! the lock is lost. The launcher is this program in another mode: it starts in a process group of
+//! its own, and becomes the command when the tool lets it. The watcher is this program in a third
+//! mode: it ends the group before the lock is lost, if the tool cannot.
 
 mod group;
 pub(crate) mod launch;
@@ -24,12 +24,12 @@ use crate::args::{Common, OnLost, Run};
 use crate::exit::Exit;
 use crate::{connect, say, store};
 
-/// How long the command has to end, if nothing else is said and the lease is long enough; and
-/// what is too little to be chosen for somebody.
+/// How long the command has to end, between TERM and the loss, if `--kill-after` is not given. A
+/// short lease makes it shorter, but not shorter than `LEAST_KILL_AFTER`.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 const LEAST_KILL_AFTER: Duration = Duration::from_secs(1);
 
-/// How often is looked whether what was done is remembered yet.
+/// How often the tool asks whether the store remembers by now that the command succeeded.
 const LOOK: Duration = Duration::from_millis(100);
 
 const NOT_REMEMBERED: &str = "that the command succeeded may not be remembered: it may run again";
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
     let config = labelled(args, store::config(common)?);
     let request_timeout = config.configured_request_timeout();
     let asked = args.ttl.unwrap_or_else(|| config.configured_ttl());
-    // Before anything is asked for; and again when it is known what was granted.
+    // Checked before anything is asked of the store, and again with the ttl that was granted.
     kill_after(args, asked, asked, request_timeout)?;
     store::block_on(async {
         let mut signals = Signals::listen()?;
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &Run, common: &Common) -> Result<Exit, Exit> {
     })
 }
 
-/// What runs under the lock is what people know, and not the tool. `DLOCK_LABEL` says
-/// otherwise.
+/// Labels the lock with the name of the command, which people know better than that of this tool.
+/// `DLOCK_LABEL` overrides it.
 fn labelled(args: &Run, config: Config) -> Config {
     if std::env::var_os("DLOCK_LABEL").is_some_and(|label| !label.is_empty()) {
         return config;
@@ -68,11 +68,12 @@ fn labelled(args: &Run, config: Config) -> Config {
     }
 }
 
-/// How long before its lease ends the command is told, of a lease that lasts for so long.
+/// How long before the end of its lease the command gets TERM. The ttl of the lease is `granted`:
+/// the store may grant less than was `asked` for.
 ///
-/// A lease is never nearer to its end than two thirds of its ttl, less the time that the
-/// store may take to answer; with less warning than that, TERM is sent only if something is
-/// wrong. The store may grant less than was asked for.
+/// As long as renewals succeed, at least two thirds of the ttl are left, less the time that the
+/// store may take to answer. If the result is not longer than that, TERM is sent only when a
+/// renewal is late.
 fn kill_after(
     args: &Run,
     asked: Duration,
@@ -95,7 +96,7 @@ fn kill_after(
         Some(wanted) => format!("--kill-after {wanted:?} is too long"),
         None => "the ttl is too short to tell the command before a loss".to_owned(),
     };
-    // Of nothing, there is no less.
+    // The message does not propose a --kill-after of zero: then the command would get no warning.
     let lower = match most.is_zero() {
         true => "",
         false => "--kill-after or ",
@@ -108,7 +109,8 @@ fn kill_after(
     Err(Exit::CONFIG)
 }
 
-/// Nobody has asked for it, and a job that runs often would tell it often.
+/// Says that the command has less time to end than usual. Only with `-v`: the user did not choose
+/// this time, and a job that runs often would print it each time.
 fn tell_if_short(args: &Run, time: Duration, granted: Duration) {
     if args.kill_after.is_none() && time < KILL_AFTER && say::is_verbose() {
         say::line(format_args!(
@@ -117,7 +119,7 @@ fn tell_if_short(args: &Run, time: Duration, granted: Duration) {
     }
 }
 
-/// Takes the lock, runs the command, gives the lock back.
+/// Takes the lock, runs the command, and gives the lock back.
 async fn under_lock(
     args: &Run,
     manager: &LockManager,
@@ -127,7 +129,7 @@ async fn under_lock(
 ) -> Exit {
     let had = tokio::select! {
         had = acquire(args, manager, patience) => had,
-        // The place in the queue goes back.
+        // This drops the request, which gives up its place in the queue.
         signal = signals.ends() => return Exit::of_signal(signal),
     };
     let guard = match had {
@@ -137,7 +139,7 @@ async fn under_lock(
             | LockError::Timeout { .. }
             | LockError::TakenOut { .. }),
         ) => {
-            // Cron sends a mail about whatever is printed.
+            // Nothing is printed, because cron sends all output by mail.
             if args.skip_ok && !say::is_verbose() {
                 return Exit::OK;
             }
@@ -199,7 +201,7 @@ async fn give_back(
     ended: &Ended,
     signals: &mut Signals,
 ) -> Exit {
-    // Who was told to end has not come to its end, whatever it returned.
+    // A command that was told to end may not have finished its work, even if it returned 0.
     let done = args.once.is_some() && ended.well && !ended.given_up;
     if args.once.is_some() && ended.well && ended.given_up {
         say::line("as the command was told to end, it is not remembered as done");
@@ -217,7 +219,8 @@ async fn give_back(
                 return Exit::LOST;
             }
         }
-        // The command ran under the lock to its end.
+        // Only the release failed: the command ran to its end under the lock, so its own exit code
+        // counts.
         Err(error) => {
             say::error(&error);
             if let (true, Some(deadline), [key, ..]) = (done, deadline, &args.keys[..]) {
@@ -234,8 +237,9 @@ async fn give_back(
     }
 }
 
-/// Of a store that was away as the command succeeded: it is told again in the background, for
-/// as long as nobody else can have the lock. Who left before would have it all run again.
+/// Waits until the store remembers that the command succeeded, after the store did not confirm it.
+/// The library repeats the release in the background, until `deadline`: up to then nobody else can
+/// have the lock. If the tool exited earlier, the command would run again.
 async fn is_remembered(manager: &LockManager, key: &str, deadline: Instant) {
     say::line(
         "that the command succeeded is not remembered yet; it is tried again until the lease \
@@ -245,7 +249,7 @@ async fn is_remembered(manager: &LockManager, key: &str, deadline: Instant) {
         loop {
             match manager.inspect(key).await {
                 Ok(Some(lock)) if lock.done.is_some() => return true,
-                // It has been forgotten, and there is nothing left to mark.
+                // The lock is neither held nor remembered as done: there is no lease left to mark.
                 Ok(None) => return false,
                 Ok(Some(_)) | Err(_) => sleep(LOOK).await,
             }

@@ -9,8 +9,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::exit::Exit;
 use crate::say;
 
-/// All that a program may be sent and catch, but those of its own faults; `PIPE` is one of
-/// them, as the tool gets it for what it prints itself.
+/// All signals that a program can be sent and can catch, except those that report its own faults.
+/// `PIPE` counts as such a fault: the tool gets it for its own output.
 const CAUGHT: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
@@ -35,21 +35,22 @@ const CAUGHT: &[Signal] = &[
     Signal::STKFLT,
 ];
 
-/// Those that stop who asks a terminal for something from its background. The tool asks for
-/// nothing there once its command runs.
+/// The signals that stop a background process that uses the terminal. Once the command runs, the
+/// tool itself does not use it in this way, so such a signal is for the command.
 const OF_BACKGROUND: &[Signal] = &[Signal::TTIN, Signal::TTOU];
 
-/// Those that do nothing to who does not catch them.
+/// The signals that do nothing to a process that does not catch them.
 pub(crate) const HARMLESS: [Signal; 4] = [Signal::CHILD, Signal::CONT, Signal::URG, Signal::WINCH];
 
-/// The signals that come from now on, in their order.
+/// The signals that come after [`Signals::listen`]. Signals of different kinds may change their
+/// order.
 pub(crate) struct Signals {
     told: UnboundedReceiver<Signal>,
     tell: UnboundedSender<Signal>,
 }
 
 impl Signals {
-    /// Within a runtime.
+    /// Must be called within a Tokio runtime.
     pub(crate) fn listen() -> Result<Self, Exit> {
         let (tell, told) = unbounded_channel();
         let signals = Self { told, tell };
@@ -57,7 +58,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Those besides that a command may be sent.
+    /// Listens also to the signals that make sense only while a command runs.
     pub(super) fn listen_for_command(&self) -> Result<(), Exit> {
         self.add(OF_BACKGROUND)
     }
@@ -65,7 +66,8 @@ impl Signals {
     fn add(&self, signals: &[Signal]) -> Result<(), Exit> {
         let ignored = ignored();
         for &caught in signals {
-            // What was ignored for us, as by `nohup`, is to be ignored by the command.
+            // A signal that was ignored when this process started, as with `nohup`, stays ignored,
+            // so that the command ignores it too.
             let number = caught.as_raw();
             if caught != Signal::CHILD && ignored & (1 << (number - 1)) != 0 {
                 continue;
@@ -82,7 +84,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The next one. Cancel-safe.
+    /// The next signal. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Signal {
         match self.told.recv().await {
             Some(signal) => signal,
@@ -90,7 +92,8 @@ impl Signals {
         }
     }
 
-    /// The next that ends who does not catch it, by its number. Meanwhile a stop is one.
+    /// The number of the next signal that ends a process that does not catch it. If TSTP comes
+    /// before, this process stops until it is continued.
     pub(crate) async fn ends(&mut self) -> i32 {
         loop {
             match self.next().await {
@@ -101,7 +104,7 @@ impl Signals {
         }
     }
 
-    /// Waits for this one, and keeps those that come before it.
+    /// Waits for the signal `last`, and puts those that come before it into `before`.
     pub(super) async fn until(&mut self, last: Signal, before: &mut Vec<Signal>) {
         loop {
             match self.next().await {
@@ -112,8 +115,8 @@ impl Signals {
     }
 }
 
-/// The signals that this process was started with as ignored, one bit each. Elsewhere than
-/// on Linux, nobody tells without asking for more than a program may that is safe.
+/// The signals that this process ignores since its start, one bit each. Without Linux's `/proc` it
+/// is none: only `unsafe` code could ask the system there.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

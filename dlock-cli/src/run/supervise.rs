@@ -1,4 +1,4 @@
-//! A command that runs under a lock, until nothing of it is left.
+//! Supervises a command that runs under a lock, until all processes of its group have ended.
 
 use std::io;
 use std::time::Duration;
@@ -16,18 +16,17 @@ use crate::args::{OnLost, Run};
 use crate::exit::Exit;
 use crate::say;
 
-/// How often the watcher is told that the lease was renewed: as a part of the ttl, and at
-/// least so often.
+/// The watcher is sent the deadline this many times per ttl, and at least once per `TOLD`.
 const TOLD_PER_TTL: u32 = 20;
 const TOLD: Duration = Duration::from_secs(1);
 
-/// How often is looked whether what the command left behind has ended.
+/// How often the tool checks whether the processes that the command left behind have ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long the job is given to hear that it is to stop.
+/// How long this process waits for the TSTP that it has sent to its own job.
 const HEARS: Duration = Duration::from_secs(1);
 
-/// What is left to say when the lock is lost.
+/// Printed when the lock is lost and this user cannot end the command.
 const OUT_OF_REACH: &str = "the lock is lost, and the command runs on without it: this user may \
                             not end all of it; end it as its own user";
 
@@ -36,11 +35,11 @@ pub(super) struct Ended {
     pub(super) exit: Exit,
     /// It ran, and returned 0.
     pub(super) well: bool,
-    /// It was told to end, as the lock was lost or about to be.
+    /// It was told to end, because the lock was lost or about to be lost.
     pub(super) given_up: bool,
 }
 
-/// A command that runs.
+/// A running command.
 pub(super) struct Supervised {
     launcher: Launcher,
     group: Group,
@@ -48,20 +47,20 @@ pub(super) struct Supervised {
     terminal: Option<Terminal>,
     on_lost: OnLost,
     kill_after: Duration,
-    /// When renewals end, if they do.
+    /// When renewals end, if `--max-hold` is given.
     renewed_until: Option<Instant>,
     tell_every: Duration,
     program: String,
-    /// TERM was sent as the lock was about to be lost, or KILL as it was.
+    /// The command was told to end, because the lock was lost or about to be lost.
     warned: bool,
     lost: bool,
-    /// That it cannot be ended by this user.
+    /// The message that this user may not signal the command was printed.
     told_of_reach: bool,
-    /// A TSTP is still to come that this process has sent to its own job.
+    /// This process has sent TSTP to its own job, and has not got it itself yet.
     own_stop_comes: bool,
 }
 
-/// What the loop does next.
+/// What the loop handles next.
 enum Event {
     Signal(Signal),
     Lost,
@@ -70,7 +69,7 @@ enum Event {
 }
 
 impl Supervised {
-    /// Starts the command. It has not begun when this fails.
+    /// Starts the command. If this fails, the command has not run.
     pub(super) fn start(
         args: &Run,
         kill_after: Duration,
@@ -85,7 +84,7 @@ impl Supervised {
             Exit::SYSTEM
         };
         let Some(deadline) = guard.deadline() else {
-            // Why, is told when it is given back.
+            // The lock is lost already. The release tells why.
             return Err(Exit::LOST);
         };
         let variables = variables(args, guard);
@@ -133,7 +132,7 @@ impl Supervised {
         }
     }
 
-    /// Returns when the command has ended, and all that it left in its group.
+    /// Returns when the command and all other processes of its group have ended.
     pub(super) async fn until_ended(mut self, guard: &LockGuard, signals: &mut Signals) -> Ended {
         let exit = loop {
             match self.group.look() {
@@ -177,8 +176,8 @@ impl Supervised {
         }
     }
 
-    /// Whether the command had to end because of its lock. The watcher tells it when this
-    /// process cannot.
+    /// Whether the command was told to end because of its lock. If this process was stopped, the
+    /// watcher may have told it.
     fn gave_up(&mut self, guard: &LockGuard) -> bool {
         if self.on_lost == OnLost::Ignore || self.warned || self.lost {
             return self.on_lost != OnLost::Ignore;
@@ -195,8 +194,8 @@ impl Supervised {
         self.watcher.as_mut().is_some_and(Watcher::has_warned)
     }
 
-    /// The watcher told the command to end, or was about to. That stays so if the lease is renewed
-    /// after all.
+    /// Notes that the watcher has told the command to end, or was about to. This counts also if the
+    /// lease is renewed after that.
     fn was_told(&mut self, guard: &LockGuard) {
         self.warned = true;
         say::line(format_args!(
@@ -206,7 +205,7 @@ impl Supervised {
         ));
     }
 
-    /// What is next. A loss comes before all else.
+    /// Waits for the next event. If there are several, a loss comes first.
     async fn next(&self, guard: &LockGuard, signals: &mut Signals, time: Duration) -> Event {
         let warns = self.on_lost != OnLost::Ignore && !self.warned;
         tokio::select! {
@@ -219,12 +218,12 @@ impl Supervised {
     }
 
     fn handle(&mut self, event: Event, guard: &LockGuard) {
-        // First: whoever was told to end is not told once more.
+        // This comes first, so that a command that the watcher has told to end is not told again.
         if self.watcher_has_warned() && !self.warned {
             self.was_told(guard);
         }
         match event {
-            // Tells of the tool's own children.
+            // It is about the tool's own children.
             Event::Signal(Signal::CHILD) => {}
             Event::Signal(Signal::TSTP) if std::mem::take(&mut self.own_stop_comes) => {}
             Event::Signal(signal) => self.group.send(signal),
@@ -239,7 +238,8 @@ impl Supervised {
         self.keep_watched(guard);
     }
 
-    /// What runs as another user, through `sudo`, does not end with the lock.
+    /// Warns once if the command runs as another user, for example through `sudo`: this user cannot
+    /// end it when the lock is lost.
     fn look_at_reach(&mut self, guard: &LockGuard) {
         if self.told_of_reach || self.on_lost == OnLost::Ignore || !self.group.has_foreign_leader()
         {
@@ -254,7 +254,7 @@ impl Supervised {
         ));
     }
 
-    /// Why the lock comes to its end.
+    /// Why the lease ends.
     fn why(&self) -> &'static str {
         match self.renewed_until {
             Some(end) if end <= Instant::now() => "was held for its --max-hold",
@@ -307,12 +307,12 @@ impl Supervised {
         }
     }
 
-    /// A watcher that somebody has ended gets a successor.
+    /// Starts another watcher if somebody has ended this one.
     fn keep_watched(&mut self, guard: &LockGuard) {
         if !self.watcher.as_mut().is_some_and(Watcher::has_ended) {
             return;
         }
-        // It may have warned just before.
+        // It may have told the command to end just before.
         if self.watcher_has_warned() && !self.warned {
             self.was_told(guard);
         }
@@ -333,7 +333,8 @@ impl Supervised {
         }
     }
 
-    /// What the command leaves behind in its group does not run without the lock.
+    /// Ends the processes that the command left behind in its group: they must not run without the
+    /// lock.
     async fn end_others(&mut self, guard: &LockGuard, signals: &mut Signals) {
         if !self.group.has_others() {
             return;
@@ -358,7 +359,8 @@ impl Supervised {
         }
     }
 
-    /// The command was stopped: by its user, or as it asked for the terminal.
+    /// Handles a stop of the command: its user stopped it, or it used the terminal from the
+    /// background.
     async fn stopped(&mut self, signal: Signal, guard: &LockGuard, signals: &mut Signals) {
         let Some(terminal) = &mut self.terminal else {
             return;
@@ -373,11 +375,12 @@ impl Supervised {
             return;
         }
         terminal.take_back();
-        // Without a shell that knows of jobs, nobody would continue it.
+        // Without a shell with job control, nobody would continue this process.
         if !terminal::is_alone() {
             self.stop_with_it(guard, signals).await;
         }
-        // Whoever was away for longer than the ttl goes on with nothing.
+        // The lease may have ended meanwhile. Then the command is not continued, and the next event
+        // is the loss.
         if !guard.is_held() && self.on_lost == OnLost::Kill {
             return;
         }
@@ -387,7 +390,7 @@ impl Supervised {
         self.group.send(Signal::CONT);
     }
 
-    /// Stops the tool's own job, so that the shell sees it, until it is continued.
+    /// Stops the tool's own job, as the shell expects of `^Z`, and returns when it is continued.
     async fn stop_with_it(&mut self, guard: &LockGuard, signals: &mut Signals) {
         if let Some(deadline) = guard.deadline() {
             if let Some(watcher) = &mut self.watcher {
@@ -399,7 +402,7 @@ impl Supervised {
             ));
         }
         terminal::stop_job();
-        // This process is told too, and does not pass it on.
+        // This process gets the TSTP too, and must not pass it on to the command.
         let mut others = Vec::new();
         let hears = signals.until(Signal::TSTP, &mut others);
         self.own_stop_comes = tokio::time::timeout(HEARS, hears).await.is_err();
@@ -410,7 +413,7 @@ impl Supervised {
     }
 }
 
-/// How early a loss counts as one.
+/// How long before the end of the lease the lock counts as lost.
 fn ahead(on_lost: OnLost) -> Duration {
     match on_lost {
         OnLost::Kill => AHEAD,
@@ -423,8 +426,8 @@ fn tell_every(guard: &LockGuard) -> Duration {
     (left.unwrap_or_default() / TOLD_PER_TTL).clamp(LOOK, TOLD)
 }
 
-/// What the command is told: of several keys, one a line, in the order given.
-/// Where the store has no tokens, it is told none.
+/// The variables for the command: the keys, and their fencing tokens, one in each line, in the
+/// order given. A store without tokens leaves `DLOCK_TOKEN` unset.
 fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, Option<String>); 2] {
     let mut keys: Vec<&str> = Vec::new();
     for key in &args.keys {
@@ -440,7 +443,7 @@ fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, Option<String>); 
     ]
 }
 
-/// How long there still is, in a way that people read.
+/// A time, as messages show it.
 fn shown(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

@@ -1,4 +1,4 @@
-//! The terminal, whose foreground the command has while it runs there.
+//! The terminal. The command is in its foreground while it runs there.
 
 use std::fs::File;
 use std::io;
@@ -15,12 +15,12 @@ use rustix::termios::{
 
 use super::group::Group;
 
-/// The terminal that this process is controlled by.
+/// The controlling terminal of this process.
 pub(super) struct Terminal {
     device: File,
     /// Whether the command's group is in the foreground.
     given: bool,
-    /// As it was set before the command had it.
+    /// The settings from before the command ran.
     before: Option<Termios>,
 }
 
@@ -44,13 +44,13 @@ impl Terminal {
         self.given
     }
 
-    /// Puts the command into the foreground, if this process is there.
+    /// Puts the command into the foreground, if this process is in the foreground.
     pub(super) fn give(&mut self, group: Group) -> bool {
         self.given = self.is_ours() && self.put_forward(group.id());
         self.given
     }
 
-    /// Puts this process back.
+    /// Puts this process back into the foreground, if the command has it.
     pub(super) fn take_back(&mut self) {
         if self.given {
             self.given = false;
@@ -58,7 +58,8 @@ impl Terminal {
         }
     }
 
-    /// The settings of before: who was killed has not put them back.
+    /// Restores the settings from before the command, which a killed command could not restore
+    /// itself.
     pub(super) fn restore(&self) {
         if let Some(before) = &self.before {
             let _ = stopping_nobody(|| tcsetattr(&self.device, OptionalActions::Now, before));
@@ -70,16 +71,16 @@ impl Terminal {
     }
 }
 
-/// Whether the command is likely to read from the terminal, and nobody besides: what is
-/// behind a pipe may want the keys, as a pager does.
+/// Whether the command should have the terminal: its input is a terminal, and its output is not a
+/// pipe. What reads from the pipe may want the keys, as a pager does.
 pub(super) fn reads_from_it() -> bool {
     let into_pipe = fstat(io::stdout())
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     isatty(io::stdin().as_fd()) && !into_pipe
 }
 
-/// Who is in the background and sets something of the terminal is stopped, unless it blocks
-/// the signal.
+/// Runs `set` while TTOU is blocked. Otherwise, a background process that changes the terminal or
+/// writes to it could be stopped.
 pub(crate) fn stopping_nobody<T>(set: impl FnOnce() -> T) -> T {
     let mut signals = SigSet::empty();
     signals.add(NixSignal::SIGTTOU);
@@ -91,19 +92,20 @@ pub(crate) fn stopping_nobody<T>(set: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether nobody could continue this process if it stopped: a shell that knows of jobs is
-/// in the same session.
+/// Whether nobody could continue this process if it stopped. A shell with job control could: it is
+/// the parent, in the same session.
 pub(super) fn is_alone() -> bool {
     let parents = getppid().and_then(|parent| getsid(Some(parent)).ok());
     parents.is_none() || parents != getsid(None).ok()
 }
 
-/// Asks the whole job to stop, as the terminal does: other parts of a pipeline, a script.
+/// Sends TSTP to the whole job, as the terminal does for `^Z`: also to the other parts of a
+/// pipeline or script.
 pub(crate) fn stop_job() {
     let _ = kill_current_process_group(Signal::TSTP);
 }
 
-/// Stops this process, and returns when it is continued.
+/// Stops this process, and returns when it is continued. Does nothing if nobody could continue it.
 pub(crate) fn stop_oneself() {
     if !is_alone() {
         let _ = kill_process(getpid(), Signal::STOP);

@@ -1,9 +1,9 @@
-//! The watcher: a process of its own, which ends the command's group at the deadline if the
-//! tool was killed or stopped and so cannot.
+//! The watcher: a process of its own, which sends TERM and KILL to the command's group before the
+//! deadline if the tool cannot, because it was killed or stopped.
 //!
-//! The tool tells it the deadline, by the clock that all processes of the machine share, each
-//! time that the lease is renewed. It has a session of its own, so that neither the terminal
-//! nor who ends the tool's group ends it, and lets every signal pass that it can.
+//! The tool sends it the new deadline when the lease is renewed, by a clock that is the same for
+//! all processes of the machine. The watcher has a session of its own and blocks every signal that
+//! it can: what ends the tool, its group or the terminal does not end the watcher.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -24,21 +24,21 @@ use crate::exit::Exit;
 
 pub(crate) const MODE: &str = "__watch";
 
-/// A group is killed so long before its lock is lost, here and by the tool: a timer is late
-/// by something.
+/// How long before the loss the group is killed, by the watcher and by the tool: timers are always
+/// a little late.
 pub(super) const AHEAD: Duration = Duration::from_millis(10);
 
-/// How much later than the tool it sends TERM: the tool may be about to.
+/// How much later than the tool the watcher sends TERM, so that it does not if the tool can.
 const BEHIND_THE_TOOL: Duration = Duration::from_millis(200);
 
-/// How often it looks whether the group of a tool that died has ended.
+/// How often the watcher looks, after the tool has died, whether the group has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// That the tool has sent TERM, and that there is nothing left to watch.
+/// What the tool tells the watcher: that it has sent TERM, and that the group has ended.
 const WARNED: &str = "warned";
 const DONE: &str = "done";
 
-/// The watcher, seen by the tool.
+/// The watcher, as the tool sees it.
 pub(super) struct Watcher {
     socket: UnixStream,
     child: Child,
@@ -46,7 +46,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Returns when it watches.
+    /// Starts the watcher, and returns when it watches.
     pub(super) fn start(
         group: Group,
         deadline: Instant,
@@ -66,7 +66,7 @@ impl Watcher {
             .stderr(Stdio::null())
             .spawn()?;
         socket.read_exact(&mut [0])?;
-        // One that does not read is not waited for.
+        // The tool never waits for a watcher that does not read.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
@@ -75,7 +75,7 @@ impl Watcher {
         })
     }
 
-    /// The lock is held until then.
+    /// Tells the watcher until when the lock is held, if this has changed.
     pub(super) fn held_until(&mut self, deadline: Instant) {
         if self.told != Some(deadline) {
             self.told = Some(deadline);
@@ -83,21 +83,22 @@ impl Watcher {
         }
     }
 
-    /// The tool has sent TERM.
+    /// Tells the watcher that the tool has sent TERM.
     pub(super) fn warned(&mut self) {
         self.tell(WARNED);
     }
 
-    /// Whether it has sent TERM, as this process was late.
+    /// Whether the watcher has sent TERM, because this process was late.
     pub(super) fn has_warned(&mut self) -> bool {
         matches!(self.socket.read(&mut [0]), Ok(1))
     }
 
-    /// The group has ended.
+    /// Tells the watcher that the group has ended, and reaps it.
     pub(super) fn done(mut self) {
         self.tell(DONE);
         drop(self.socket);
-        // It has nothing left to do but to end; one that was stopped is left alone.
+        // The watcher ends now, unless somebody has stopped it. A stopped watcher is not waited
+        // for.
         for _ in 0..50 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 break;
@@ -106,7 +107,7 @@ impl Watcher {
         }
     }
 
-    /// Whether it has ended by itself, so that nobody watches.
+    /// Whether the watcher has ended, so that nobody watches.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -116,15 +117,16 @@ impl Watcher {
     }
 }
 
-/// The clock that is the same for all processes of the machine, and the one that leases are
-/// measured by.
+/// The monotonic clock: leases are measured by it, and it is the same for all processes of the
+/// machine.
 fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-/// A deadline by that clock. Whoever is stopped between the two looks gets an earlier one.
+/// A deadline by that clock. If this process is stopped between the two readings, the result is too
+/// early, which is safe.
 fn on_clock(deadline: Instant) -> Duration {
     let now = now();
     now + deadline
@@ -132,7 +134,7 @@ fn on_clock(deadline: Instant) -> Duration {
         .saturating_duration_since(StdInstant::now())
 }
 
-/// In the watcher.
+/// The main function of the watcher.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match Watch::read(arguments).map(Watch::until_over) {
         Some(Ok(())) => Exit::OK.into(),
@@ -146,7 +148,7 @@ struct Watch {
     /// Whether KILL follows TERM.
     kills: bool,
     deadline: Duration,
-    /// TERM has been sent, by the tool or from here, or was due when the command had ended.
+    /// TERM has been sent, by the tool or by the watcher, or was due when the command had ended.
     warned: bool,
     done: bool,
 }
@@ -168,7 +170,8 @@ impl Watch {
     }
 
     fn until_over(mut self) -> io::Result<()> {
-        // Those of a system that shuts down, too: the command is ended first.
+        // Also the TERM that every process gets when the system shuts down: the command has to end
+        // before the watcher.
         let _ = SigSet::all().thread_block();
         let _ = setsid();
         let mut tool = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -204,7 +207,8 @@ impl Watch {
         }
     }
 
-    /// Does what is due, and says when to look again; `None` when there is nothing left.
+    /// Does what is due, and returns how long to wait until the next look. `None` when there is
+    /// nothing left to do.
     fn act(&mut self, tool: Option<&mut UnixStream>) -> Option<Duration> {
         if self.done || !self.group.exists() {
             return None;
@@ -222,14 +226,15 @@ impl Watch {
         }
         if !self.warned && now >= warn_at {
             self.warned = true;
-            // One that has ended, and waits for the tool to see it, is not told.
+            // A group that has ended, and that the tool has not reaped yet, is not told.
             if self.group.is_alive() {
-                // Before the command can end: a tool that goes on may renew the lease, and would
-                // not know why it ended.
+                // The tool has to know this before the command can end. If the tool was only late,
+                // it goes on and may renew the lease; then it would not know why the command ended.
                 if let Some(tool) = tool {
                     let _ = tool.write_all(b"w");
                 }
                 self.group.terminate();
+            }
             }
         }
         let next = match (self.warned, self.kills) {
@@ -242,12 +247,12 @@ impl Watch {
     }
 }
 
-/// What has been read of the line that comes.
+/// What has been read of the next line.
 #[derive(Default)]
 struct Heard(Vec<u8>);
 
 impl Heard {
-    /// Reads what is there, and says whether more may come.
+    /// Reads what is there, and returns whether more may come.
     fn hear(&mut self, socket: &mut UnixStream, mut line: impl FnMut(&str)) -> bool {
         let mut buffer = [0; 1024];
         match socket.read(&mut buffer) {
@@ -263,7 +268,7 @@ impl Heard {
     }
 }
 
-/// Whether there is something to read, after this time at most.
+/// Waits for this time at most, and returns whether there is something to read.
 fn wait_for(socket: &UnixStream, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).unwrap_or(Timespec {
         tv_sec: 1,

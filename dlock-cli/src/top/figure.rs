@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::show;
 
-/// A number that somebody has counted, or one that comes of looking now and then.
+/// A number that somebody has counted exactly, or a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Figure<T> {
     pub(super) value: T,
-    /// It is not all that happened: what came and went between two looks is not in it.
+    /// It is not exact, and is marked with `~`. A count from looks at the store misses what came
+    /// and went between two looks; an age may be by another clock than the store's.
     pub(super) is_sample: bool,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn count(count: Option<u64>) -> String {
     count.map_or_else(show::nothing, |count| count.to_string())
 }
 
-/// Waits are often well below a millisecond.
+/// Shows microseconds too, because waits are often much shorter than a millisecond.
 pub(super) fn short(time: Duration) -> String {
     match time.as_micros() {
         0 => "0".to_owned(),

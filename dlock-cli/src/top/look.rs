@@ -1,4 +1,4 @@
-//! What is asked of the store and of the services, and how often.
+//! Asks the store and the services, again and again.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,23 +12,23 @@ use super::metrics::text::Series;
 use super::model::Lease;
 use super::samples::Look;
 
-/// How soon another key that was chosen is looked at: at most so often.
+/// The shortest time between two looks at the chosen key, for whoever scrolls through many keys.
 const CHOICE: Duration = Duration::from_millis(250);
 
-/// What a list costs grows with the locks of the store: it takes no more of the time than one
-/// part in so many.
+/// A list costs more the more locks the store has. So at most one part in `SHARE` of the time is
+/// spent on lists.
 const SHARE: u32 = 10;
 
-/// What was heard.
+/// An answer of the store or of a service.
 pub(super) enum News {
     Looked(Result<Look, LockError>),
     Chosen(String, Option<LockInfo>),
-    /// Whether it was broken, or its holder had it no more.
+    /// `true` if the lease was broken, `false` if its holder did not have it any more.
     Broken(Lease, Result<bool, LockError>),
     Scraped(usize, Instant, Result<Vec<Series>, String>),
 }
 
-/// Looks once at the locks that begin so, at `most` of them.
+/// Looks once at the locks whose keys begin with `prefix`, at `most` of them.
 pub(super) async fn look(
     manager: &LockManager,
     prefix: &str,
@@ -43,7 +43,7 @@ pub(super) async fn look(
     })
 }
 
-/// Looks again and again, one question at a time, until nobody listens.
+/// Looks again and again, with one question at a time, until nobody receives the answers.
 pub(super) async fn keep_looking(
     manager: LockManager,
     prefix: String,
@@ -54,7 +54,7 @@ pub(super) async fn keep_looking(
 ) {
     let mut took = Duration::ZERO;
     loop {
-        // The chosen key follows the list, or comes before it when another is chosen.
+        // The chosen key is looked at after each list, and soon after another key is chosen.
         let again = tokio::time::sleep(pause.max(took * (SHARE - 1)));
         tokio::pin!(again);
         loop {
@@ -76,7 +76,7 @@ pub(super) async fn keep_looking(
         }
         let began = Instant::now();
         let looked = look(&manager, &prefix, most).await;
-        // An outage is no load.
+        // A list that failed says nothing of what a list costs.
         took = match looked {
             Ok(_) => began.elapsed(),
             Err(_) => Duration::ZERO,
@@ -87,7 +87,7 @@ pub(super) async fn keep_looking(
     }
 }
 
-/// Takes this lease from its holder, and nothing from whoever has the lock next.
+/// Breaks this lease only: whoever has the lock next keeps it.
 pub(super) async fn break_lease(manager: LockManager, lease: Lease, tell: mpsc::Sender<News>) {
     let broken = manager.break_holder(&*lease.key, &lease.owner).await;
     let broken = broken.map(|holder| holder.is_some());

@@ -63,12 +63,12 @@ pub(crate) fn top(args: &Top, common: &Common) -> Result<Exit, Exit> {
     })
 }
 
-/// How many locks are looked at.
+/// How many locks it shows at most.
 fn most(args: &Top) -> usize {
     usize::try_from(args.limit).unwrap_or(usize::MAX)
 }
 
-/// Until a key or a signal ends it.
+/// Shows the screen until a key or a signal ends it.
 async fn show(
     mut model: Model,
     args: &Top,
@@ -94,7 +94,7 @@ async fn show(
     let mut screen = Screen::take()?;
     let mut keys = EventStream::new();
     let mut drawing = Drawing::new(Palette::from_env());
-    // How old the data of an outage are, is told each second.
+    // In an outage, the screen shows how old its data are, so it is drawn at least once a second.
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         screen.draw(|frame| drawing.draw(&model, frame))?;
@@ -102,7 +102,7 @@ async fn show(
             event = next(&mut keys) => {
                 let action = match event {
                     Some(Ok(Event::Key(key))) => model.press(key),
-                    // Drawing finds out how large it is.
+                    // The screen may have another size: the next drawing asks for it.
                     Some(Ok(_)) => Action::None,
                     Some(Err(error)) => return Err(error),
                     None => Action::Quit,
@@ -114,14 +114,15 @@ async fn show(
                         tokio::spawn(look::break_lease(manager.clone(), lease, tell.clone()));
                     }
                     Action::Interrupt => return Ok(Exit::of_signal(Signal::INT.as_raw())),
-                    // The whole job is told, and this process with it.
+                    // TSTP goes to the whole job, and so to this process too, which handles it
+                    // below.
                     Action::Stop => terminal::stop_job(),
                     Action::Redraw => screen.take_again()?,
                 }
             }
             Some(news) = told.recv() => {
                 if let News::Broken(..) = news {
-                    // Who has it now is seen at once.
+                    // This has the chosen key looked at once more, to show who has the lock now.
                     choose.send_modify(|_| ());
                 }
                 hear(&mut model, news);
@@ -132,7 +133,7 @@ async fn show(
                     terminal::stop_oneself();
                     screen.take_again()?;
                 }
-                // Stopped in another way, it was told nothing.
+                // It may have been stopped by STOP, which it cannot see beforehand.
                 Signal::CONT => screen.take_again()?,
                 signal if HARMLESS.contains(&signal) => {}
                 signal => return Ok(Exit::of_signal(signal.as_raw())),
@@ -161,7 +162,8 @@ fn hear(model: &mut Model, news: News) {
     match news {
         News::Looked(Ok(look)) => model.looked(look),
         News::Looked(Err(error)) => {
-            // There is one line for it, which says that already: room for why.
+            // The line on the screen says already that the store does not answer. It has room for
+            // the reason only.
             let why = match error {
                 LockError::Unavailable { reason, .. } => reason,
                 error => error.to_string(),

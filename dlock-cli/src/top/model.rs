@@ -17,17 +17,17 @@ use crate::show;
 /// All that is shown.
 #[derive(Debug)]
 pub(super) struct Model {
-    /// How long it is from look to look.
+    /// The time between two looks.
     pub(super) interval: Duration,
     pub(super) look: Look,
     pub(super) samples: Samples,
     pub(super) services: Services,
-    /// The chosen lock, looked at by itself: its key, and what there was.
+    /// The chosen key and its lock, from a look at this lock alone.
     pub(super) chosen: Option<(String, Option<LockInfo>)>,
     pub(super) outage: Option<Outage>,
     pub(super) view: View,
     pub(super) prompt: Prompt,
-    /// What became of the last thing that was asked for; until the next key.
+    /// What became of the last command. It is shown until the next key is pressed.
     pub(super) notice: Option<String>,
     pub(super) keys: Table<KeyRow>,
     pub(super) templates: Table<TemplateRow>,
@@ -47,18 +47,18 @@ pub(super) enum View {
     Templates,
 }
 
-/// What the keys are for.
+/// What the next key of the keyboard is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
     None,
     /// The filter is being typed.
     Filter,
     Help,
-    /// Whether this lease is to be broken.
+    /// The user is asked whether to break this lease.
     Break(Lease),
 }
 
-/// Whose lease it is that was on the screen: whoever is next has another.
+/// The lease that the user was asked about. The next holder has another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) key: String,
@@ -73,13 +73,13 @@ pub(super) struct Lease {
 pub(super) enum Action {
     None,
     Quit,
-    /// Takes it from its holder, if that still has it.
+    /// Breaks this lease, if its holder still has it.
     Break(Lease),
     /// As `^C` does elsewhere.
     Interrupt,
     /// As `^Z` does elsewhere.
     Stop,
-    /// All of the screen, as something else may have written there.
+    /// Draws the whole screen again, because something else may have written there.
     Redraw,
 }
 
@@ -111,7 +111,7 @@ impl Model {
         self.arrange();
     }
 
-    /// It has not.
+    /// The store has not answered.
     pub(super) fn failed(&mut self, at: Instant, error: String) {
         let since = self.outage.as_ref().map_or(at, |outage| outage.since);
         self.outage = Some(Outage { since, error });
@@ -128,12 +128,12 @@ impl Model {
         self.arrange();
     }
 
-    /// The key that is chosen, and looked at.
+    /// The chosen key, which is also looked at by itself.
     pub(super) fn chosen_key(&self) -> Option<&str> {
         self.keys.chosen().map(|row| &*row.key)
     }
 
-    /// What there is to say of the chosen lock.
+    /// The chosen lock: from the look at it alone or, before there is one, from the list.
     pub(super) fn chosen_lock(&self) -> Option<&LockInfo> {
         let key = self.chosen_key()?;
         match &self.chosen {
@@ -156,7 +156,7 @@ impl Model {
         self.templates.set(rows::of_templates(&self.services));
     }
 
-    /// A key of the keyboard.
+    /// Handles a key of the keyboard.
     pub(super) fn press(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::None;
@@ -243,7 +243,7 @@ impl Model {
         }
     }
 
-    /// It was tried to break a lock.
+    /// Shows what became of the attempt to break a lease.
     pub(super) fn tried_to_break(&mut self, lease: &Lease, broken: Result<bool, String>) {
         let Lease { key, who, .. } = lease;
         self.notice = Some(match broken {
@@ -285,8 +285,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// For all of a test: a machine that stands still between two looks makes a lock neither
-    /// older nor another grant.
+    /// The same moment for a whole test. Otherwise a slow machine would make a lock older between
+    /// two looks, and the second would look like another grant.
     static NOW: LazyLock<(Instant, SystemTime)> =
         LazyLock::new(|| (Instant::now(), SystemTime::now()));
 
@@ -310,7 +310,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Of these keys, each with more waiters than the one before.
+    /// A model of these keys, each with more waiters than the one before.
     pub(crate) fn model(keys: &[&str]) -> Model {
         let locks = keys.iter().enumerate();
         let locks = locks.map(|(waiters, key)| lock(key, waiters)).collect();
@@ -378,7 +378,7 @@ pub(super) mod tests {
         model.looked(later(2));
         assert_eq!(shown(&model), ["c", "a", "b"]);
         assert_eq!(model.keys.rows()[0].mode, "free");
-        // Nothing was measured of it, and it was held.
+        // Nothing was measured of `b`, but it was held a moment ago.
         assert_eq!(model.keys.rows()[2].mode, "free");
         model.looked(later(100));
         assert_eq!(shown(&model), ["a"]);
@@ -442,7 +442,7 @@ pub(super) mod tests {
             .clone();
         typed(&mut model, "b");
         assert!(matches!(&model.prompt, Prompt::Break(lease) if lease.key == "b"));
-        // Whoever has it by now is not who was asked about.
+        // Somebody else has it by now, about whom the user was not asked.
         model.looked(look(vec![lock("b", 7)]));
         let yes = KeyEvent::from(KeyCode::Char('y'));
         let Action::Break(lease) = model.press(yes) else {
@@ -518,7 +518,7 @@ pub(super) mod tests {
             grants("nightly").map(|rate| (rate.value, rate.is_sample)),
             Some((5.0, false))
         );
-        // Of one of its keys, the template tells nothing.
+        // The numbers of a template that makes many keys say nothing about one of them.
         assert_eq!(grants("stock:1"), None);
         assert_eq!(model.chosen_key(), Some("stock:1"));
         let template = model.chosen_template().expect("a template");

@@ -13,7 +13,7 @@ use super::metrics::template::template_of;
 use super::samples::{Look, Samples};
 use crate::show;
 
-/// A key.
+/// A row of the table of keys.
 #[derive(Clone, Debug)]
 pub(super) struct KeyRow {
     pub(super) key: String,
@@ -30,18 +30,17 @@ pub(super) struct KeyRow {
     pub(super) lost: Option<u64>,
 }
 
-/// A template, as the services count it.
+/// A row of the table of templates, as the services count it.
 #[derive(Clone, Debug)]
 pub(super) struct TemplateRow {
     pub(super) template: String,
     pub(super) counted: Counted,
 }
 
-/// What a table is sorted by. What is greatest comes first, but for keys, templates and the
-/// time that is left.
+/// What a table is sorted by. The greatest comes first, except for names and for the time left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// What is waited for most; of those, what is granted most.
+    /// The most waiters first; of rows with as many, the one with the most grants.
     #[default]
     Waiters,
     Name,
@@ -54,7 +53,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// In the order in which they come.
+    /// In the order in which the keys `s` and `S` go through them.
     pub(super) const OF_KEYS: [Self; 8] = [
         Self::Waiters,
         Self::Grants,
@@ -88,7 +87,8 @@ impl Sort {
     }
 }
 
-/// Of what was seen last, and what the services say of it.
+/// The rows of the keys that the last look has seen and of those that were held lately, with what
+/// the services count of them.
 pub(super) fn of_keys(look: &Look, samples: &Samples, services: &Services) -> Vec<KeyRow> {
     let templates = services.templates();
     let held: BTreeMap<_, _> = look.locks.iter().map(|lock| (&lock.key, lock)).collect();
@@ -108,7 +108,7 @@ fn key_row(
     templates: &BTreeMap<String, Counted>,
 ) -> KeyRow {
     let seen = samples.of(key, look.at);
-    // A template of many keys says nothing of one of them.
+    // What is counted of a template with many keys says nothing about one of them.
     let counted = match template_of(key, templates.keys()) {
         Some((template, true)) => templates.get(template),
         _ => None,
@@ -131,7 +131,7 @@ fn key_row(
         holder: lock.map_or_else(show::nothing, show::holder),
         age,
         left: lock.and_then(show::left),
-        // Nobody waits for what is free.
+        // Nobody waits for a free lock.
         waiters: lock.map_or(seen.knows_waiters.then_some(0), |lock| lock.waiters),
         grants: grants.map(Figure::counted).or(seen.grants),
         wait: time(|counted| counted.wait).or(seen.wait),
@@ -140,7 +140,7 @@ fn key_row(
     }
 }
 
-/// All that the services know of.
+/// The rows of all templates that the services know.
 pub(super) fn of_templates(services: &Services) -> Vec<TemplateRow> {
     let templates = services.templates().into_iter();
     let row = |(template, counted)| TemplateRow { template, counted };
@@ -155,7 +155,7 @@ pub(super) trait Row {
     fn compare(&self, other: &Self, by: Sort) -> Ordering;
 }
 
-/// Puts them in this order; what is equal, by name.
+/// Sorts the rows. Those that are equal are sorted by name.
 pub(super) fn arrange<R: Row>(rows: &mut [R], by: Sort, reversed: bool) {
     rows.sort_by(|one, other| {
         let order = one.compare(other, by);
@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Nobody tells how many wait for what is free, if nobody told while it was held.
+    /// A store that does not say how many wait for a held lock does not say it for a free one.
     #[test]
     fn waiters_of_a_free_key_are_as_unknown_as_before() {
         for (knows, waiters) in [(true, Some(0)), (false, None)] {

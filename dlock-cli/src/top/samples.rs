@@ -7,23 +7,23 @@ use dlock::backend::{HolderInfo, LockInfo, Mode};
 
 use super::figure::Figure;
 
-/// Over how much of the past rates and means are taken.
+/// The time over which rates and means are taken.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// What the store had at one moment.
+/// The locks that the store had at one moment.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// When it was had, by both clocks.
+    /// When the store answered, by the monotonic clock and by that of the day.
     pub(super) at: Instant,
     pub(super) clock: SystemTime,
-    /// The first, by key.
+    /// The first locks, in the order of their keys.
     pub(super) locks: Vec<LockInfo>,
-    /// How many more there were, at which nobody has looked.
+    /// How many more locks there were, which were not looked at.
     pub(super) others: usize,
 }
 
 impl Look {
-    /// Which keys were looked at, held or free.
+    /// The keys that this look tells of, held or free.
     fn covers(&self) -> Covered {
         match self.others {
             0 => Covered::All,
@@ -32,11 +32,11 @@ impl Look {
     }
 }
 
-/// What a look tells of: a key that is not in it was free.
+/// The keys that a look tells of. If one of them is not in the look, it was free.
 #[derive(Debug)]
 enum Covered {
     All,
-    /// Those up to this key; of none, nothing.
+    /// The keys up to this one; without one, no keys.
     UpTo(Option<String>),
 }
 
@@ -66,7 +66,8 @@ pub(super) struct Samples {
 
 #[derive(Debug, Default)]
 struct History {
-    /// When the first look at it was, if it was not among the first by key before.
+    /// When it was looked at first, if the look before did not tell of it. `None`: its rate counts
+    /// from the first look of all.
     began: Option<Instant>,
     /// When it was last seen held.
     held: Option<Instant>,
@@ -81,33 +82,33 @@ struct History {
 /// A holder that was there at the last look.
 #[derive(Debug)]
 struct Holding {
-    /// Since when, by the store's clock; else since the earliest that it can be. Not known of
-    /// one that was there before the first look.
+    /// Since when it has the lock: as the store says, else the earliest time that is possible.
+    /// `None` for a holder that was there at the first look at the key.
     since: Option<SystemTime>,
 }
 
 /// What was seen of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sampled {
-    /// A second. One grant of those between two looks is seen.
+    /// Grants per second. A grant that came and went between two looks is not counted.
     pub(super) grants: Option<Figure<f64>>,
-    /// From asking to having the lock, on the average.
+    /// The mean time from the request for the lock to the grant.
     pub(super) wait: Option<Figure<Duration>>,
-    /// Of those that have ended, on the average.
+    /// The mean time that a lock was held, of the leases that have ended.
     pub(super) hold: Option<Figure<Duration>>,
-    /// The store says how many wait.
+    /// Whether the store says how many wait.
     pub(super) knows_waiters: bool,
 }
 
 impl Samples {
-    /// Compares with the look before.
+    /// Adds a look, and compares it with the look before.
     pub(super) fn add(&mut self, look: &Look) {
         let covered = look.covers();
         let began = *self.began.get_or_insert(look.at);
         let mut before = std::mem::take(&mut self.keys);
         let last = self.last.take();
         for lock in &look.locks {
-            // Of one that has come among the first, nobody knows how it was before.
+            // If the look before did not tell of this key, nobody knows how it was then.
             let last = last.as_ref().filter(|last| last.covered.has(&lock.key));
             let last = last.map(|last| last.clock);
             let mut history = before.remove(&lock.key).unwrap_or_else(|| History {
@@ -117,7 +118,7 @@ impl Samples {
             history.see(lock, look, last);
             self.keys.insert(lock.key.clone(), history);
         }
-        // Nobody knows what has become of one that is not among the first any more.
+        // If this look does not tell of a key, nobody knows how it is now: it is dropped.
         before.retain(|key, _| covered.has(key));
         for (key, mut history) in before {
             let last = last.as_ref().map(|last| last.clock);
@@ -154,7 +155,7 @@ impl Samples {
         }
     }
 
-    /// All grants that were seen, a second.
+    /// The grants per second of all keys together.
     pub(super) fn grants(&self, now: Instant) -> Option<Figure<f64>> {
         let rates = self.keys.keys().map(|key| self.of(key, now).grants);
         let sum = rates.flatten().map(|rate| rate.value).sum();
@@ -169,13 +170,14 @@ impl Samples {
 }
 
 impl History {
-    /// `last` is when the look before was, if that told of this key.
+    /// `last` is the time of the look before, if that look told of this key.
     fn see(&mut self, lock: &LockInfo, look: &Look, last: Option<SystemTime>) {
         self.held = (!lock.holders.is_empty()).then_some(look.at).or(self.held);
         self.knows_waiters = lock.waiters.is_some();
         let is_new = |holder: &&HolderInfo| !self.holders.contains_key(&holder.owner);
         let new: Vec<_> = lock.holders.iter().filter(is_new).collect();
-        // A lock that goes from one to the next ends for the one when it begins for the other.
+        // A lock for writing has one holder at a time: the time of the one has ended when that of
+        // the next began.
         let handed_on = match (lock.mode, &new[..]) {
             (Mode::Write, [next]) => next.since,
             _ => None,
@@ -184,14 +186,15 @@ impl History {
         self.end_all_but(&lock.holders, look.at, ended);
         for holder in new {
             let asked = holder.process.as_ref().map(|process| process.asked_at);
-            // Not before the last look, and not before it was asked for.
+            // It began after the last look, and after the lock was asked for.
             let earliest = last.map(|last| asked.unwrap_or(last).max(last).min(look.clock));
             let since = holder.since.or(earliest);
             if last.is_some() {
                 self.grants.push_back(look.at);
             }
             if let (Some(since), Some(asked)) = (since, asked) {
-                // The two clocks may differ.
+                // The times may be by different clocks. If the grant seems to come before the
+                // request, the wait is zero.
                 let wait = since.duration_since(asked).unwrap_or_default();
                 self.waits.push_back((look.at, wait));
             }
@@ -199,7 +202,8 @@ impl History {
         }
     }
 
-    /// The others have ended at this time.
+    /// Removes the holders that are not in `holders`: the look at `at` shows that their leases have
+    /// ended, and `ended` is when.
     fn end_all_but(&mut self, holders: &[HolderInfo], at: Instant, ended: SystemTime) {
         let Self { holds, .. } = self;
         self.holders.retain(|owner, holding| {
@@ -227,7 +231,7 @@ impl History {
     }
 }
 
-/// The middle of the time between two looks, in which something ended.
+/// The middle of the time between two looks, as a guess when something ended between them.
 fn between(last: Option<SystemTime>, now: SystemTime) -> SystemTime {
     let time = last.and_then(|last| now.duration_since(last).ok());
     now - time.unwrap_or_default() / 2
@@ -275,7 +279,7 @@ mod tests {
             self.at_the_first(second, locks, 0);
         }
 
-        /// And so many others.
+        /// The same, with so many other locks that were not looked at.
         fn at_the_first(&mut self, second: u64, locks: Vec<LockInfo>, others: usize) {
             self.1.add(&Look {
                 at: self.0 + SECOND * u32::try_from(second).expect("small"),
@@ -309,9 +313,10 @@ mod tests {
         looks.at(4, vec![held("k", 3, 1)]);
         let seen = looks.of("k", 4);
         assert_eq!(seen.grants, Some(Figure::sample(0.5)));
-        // They asked at 1. The first had it from then on at the earliest, the second from 2.
+        // Both asked at 1. The first new holder has it from 1 on at the earliest, the second from 2
+        // on.
         assert_eq!(seen.wait, Some(Figure::sample(SECOND / 2)));
-        // Of the first holder nobody knows since when.
+        // Nobody knows since when the first holder had it.
         assert_eq!(seen.hold, Some(Figure::sample(SECOND * 2)));
         assert_eq!(looks.of("other", 4), Sampled::default());
     }
@@ -327,7 +332,7 @@ mod tests {
         assert_eq!(looks.1.keys().collect::<Vec<_>>(), ["a", "b"]);
     }
 
-    /// It was held all along, and nobody has looked.
+    /// It may have been held all along, because the first look did not tell of it.
     #[test]
     fn what_comes_among_the_first_is_no_grant() {
         let mut looks = Looks::new();
@@ -341,10 +346,10 @@ mod tests {
         let seen = looks.of("c", 32);
         assert_eq!(seen.grants, Some(Figure::sample(0.0)));
         assert_eq!((seen.wait, seen.hold), (None, None));
-        // From when it was looked at on: a grant within four seconds.
+        // It counts from its first look on: one grant within four seconds.
         looks.at(34, vec![held("c", 4, 33)]);
         assert_eq!(looks.of("c", 34).grants, Some(Figure::sample(0.25)));
-        // A new one where all was seen.
+        // The look before told of all keys, so this new one is a grant.
         looks.at(36, vec![held("c", 4, 33), held("d", 5, 35)]);
         assert_ne!(looks.of("d", 36).grants, Some(Figure::sample(0.0)));
     }

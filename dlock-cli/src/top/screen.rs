@@ -1,4 +1,4 @@
-//! The terminal while `dlock top` has it, and as it was before.
+//! Takes the terminal for `dlock top`, and gives it back as it was.
 
 use std::io::{self, Stdout, stdout};
 use std::panic;
@@ -13,28 +13,29 @@ use crossterm::terminal::{
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 
-/// A screen of our own, and keys that come one by one. Dropped, all is as before.
+/// The alternate screen, in raw mode. When this is dropped, the terminal is as before.
 pub(super) struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
-/// A panic has given the terminal back, for what it says.
+/// A panic has given the terminal back, so that its message can be read.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
     pub(super) fn take() -> io::Result<Self> {
         restore_on_panic();
-        // From here on it is given back also if something fails.
+        // From here on, `Drop` gives the terminal back if something fails.
         let mut screen = Self(Terminal::new(CrosstermBackend::new(stdout()))?);
         screen.take_again()?;
         Ok(screen)
     }
 
-    /// Also when somebody else may have had it meanwhile.
+    /// Takes the terminal, also if another program has had it meanwhile.
     pub(super) fn take_again(&mut self) -> io::Result<()> {
-        // What is set already is not set again.
+        // crossterm does not set raw mode if it believes that it is set already.
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, Hide, Clear(ClearType::All))?;
-        // It knows what it has drawn, and draws the difference.
+        // A `Terminal` remembers what it has drawn and draws only the difference. A new one draws
+        // everything.
         self.0 = Terminal::new(CrosstermBackend::new(stdout()))?;
         Ok(())
     }
@@ -62,13 +63,14 @@ impl Drop for Screen {
     }
 }
 
-/// As far as it is still there.
+/// Gives the terminal back. Errors are ignored, because the terminal may be gone.
 fn restore() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
 
-/// What a panic says is seen, and the shell has a terminal that shows what is typed.
+/// Gives the terminal back when something panics, before the message is printed: so it can be read,
+/// and the shell shows again what is typed.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -110,7 +112,7 @@ mod tests {
             .spawn(pts)
             .expect("a program");
         let (mut shown, mut buffer) = (Vec::new(), [0; 1024]);
-        // Until nobody has it open any more.
+        // Until the child has closed the terminal.
         while let Ok(length @ 1..) = (&pty).read(&mut buffer) {
             shown.extend_from_slice(&buffer[..length]);
         }

@@ -10,12 +10,12 @@ pub(super) struct Table<R> {
     pub(super) filter: String,
     pub(super) sort: Sort,
     pub(super) reversed: bool,
-    /// Those that the filter lets through, in their order.
+    /// The rows that the filter lets through, in their order.
     rows: Vec<R>,
     rest: Vec<R>,
-    /// The one that somebody has chosen, which stays so wherever it goes.
+    /// The name of the row that the user has chosen. It stays chosen wherever it moves.
     chosen: Option<String>,
-    /// Where it was, for when it has gone.
+    /// The place of that row. If the row goes away, the one that is now at this place is chosen.
     at: usize,
 }
 
@@ -48,7 +48,7 @@ impl<R: Row> Table<R> {
         &self.rows
     }
 
-    /// Also those that the filter keeps back.
+    /// All rows, also those that the filter hides.
     pub(super) fn all(&self) -> impl Iterator<Item = &R> {
         self.rows.iter().chain(&self.rest)
     }
@@ -62,7 +62,7 @@ impl<R: Row> Table<R> {
         self.rows.get(self.at)
     }
 
-    /// A key of the keyboard. `sorts` are the orders that it may be in.
+    /// Handles a key of the keyboard. `sorts` are the orders that this table can have.
     pub(super) fn press(&mut self, key: KeyCode, sorts: &[Sort]) {
         let end = self.rows.len().saturating_sub(1);
         match key {
@@ -105,7 +105,7 @@ impl<R: Row> Table<R> {
     fn arrange(&mut self) {
         rows::arrange(&mut self.rows, self.sort, self.reversed);
         let Some(chosen) = &self.chosen else {
-            // Until somebody chooses, it is the first, whichever that is.
+            // Until the user chooses a row, it is always the first.
             self.at = 0;
             return;
         };

@@ -150,7 +150,8 @@ async fn take(
         tokio::select! {
             biased;
             locks = taking.all() => {
-                // Granted or not, it is too late.
+                // After the shutdown has begun, the call is refused, whether the locks were granted
+                // or not.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
             () = shutdown.cancelled() => Err(shut_down()),

@@ -39,7 +39,7 @@ pub(crate) struct Settings {
     /// Requires strict tokens for all locks.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
-    /// All tokens are to be above.
+    /// All tokens must be greater than this. 0 sets no floor.
     pub(crate) token_floor: u64,
     /// How long the store may be silent, if it is set here rather than by the backend.
     pub(crate) request_timeout: Option<Duration>,
@@ -161,7 +161,7 @@ impl Inner {
     }
 }
 
-/// What was done on the backend's own thread.
+/// The result of work on the executor of the backend, or an error if that has ended before.
 fn finished(done: Option<Result<(), BackendError>>) -> Result<(), BackendError> {
     done.unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
 }

@@ -118,8 +118,8 @@ impl Section {
         Some(SectionRef::to(Arc::clone(self)))
     }
 
-    /// The span of the critical section. None for a body that re-entered, since it is already
-    /// inside a span.
+    /// The span of the critical section. `Span::none()` for a body that re-entered, since it is
+    /// already inside a span.
     pub(crate) fn span(&self) -> Span {
         let state = self.state.lock();
         let holding = state.holding.as_ref();

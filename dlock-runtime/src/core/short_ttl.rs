@@ -9,7 +9,8 @@ use std::time::Duration;
 pub(crate) struct ShortTtl {
     /// `None` for a store that always answers.
     request_timeout: Option<Duration>,
-    /// The ttl of locks that give none. A warning about it does not rule out one about another.
+    /// The ttl of locks that give none. It has a warning of its own, so that a warning about
+    /// another ttl is still printed.
     default: Duration,
     is_told: AtomicBool,
 }

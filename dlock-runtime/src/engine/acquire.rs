@@ -61,9 +61,9 @@ impl<S: Store> Running<S> {
         acquisition.wait(answer).await
     }
 
-    /// Records a grant. Returns `false` if its lease has ended already: the entries of that lease
-    /// may have been cleared before this one was made. If the lease ends later, the loss is
-    /// reported.
+    /// Records a grant. Returns `false` if the store's lease or session behind it has ended
+    /// already: the entries of that scope may have been cleared before this one was made. If the
+    /// scope ends later, the loss is reported.
     fn enter(&self, request: &Request, granted: Granted<S>) -> bool {
         if !LeaseTable::<S::Record>::keeps() {
             return true;
@@ -180,10 +180,11 @@ impl<'a, S: Store> Acquisition<'a, S> {
         })
     }
 
-    /// Asks whenever there is cause to.
+    /// Asks the store, and asks again whenever there is cause to.
     async fn go_on(&mut self, mut answer: Option<Asked<S>>) -> Result<Grant, BackendError> {
         let running = self.running;
-        // Entered before it asks: a notification of the grant may come before the answer.
+        // Entered before the first question: the notification of a grant may come before the
+        // answer.
         let mut waiting = running.events.waiters().enter(self.request);
         loop {
             let asked = match answer.take() {
@@ -292,8 +293,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
-    /// Cleans up with the record of the lost place, which a late command still refers to. The next
-    /// place starts with nothing left behind.
+    /// Cleans up what the lost place may have left, by its record: a late command may still refer
+    /// to it. The next place starts with nothing left behind.
     fn place_lost(&mut self, record: Option<S::Record>) {
         let left = std::mem::take(&mut self.left);
         if let Some(record) = record {

@@ -123,7 +123,7 @@ impl<S: Store> Call<'_, S> {
         self.cause = None;
     }
 
-    /// The deadline of the next attempt, or an error if there is no time for one.
+    /// The deadline of the next attempt. An error if an attempt has failed and the time is over.
     pub(crate) fn begin(&mut self) -> Result<Deadline, BackendError> {
         if self.cause.is_some() && self.running.time.has_passed(self.deadline) {
             return Err(self.give_up());
@@ -131,7 +131,8 @@ impl<S: Store> Call<'_, S> {
         Ok(self.deadline)
     }
 
-    /// Records a failed attempt, and waits before the next one. An error if there is none.
+    /// Records a failed attempt, and waits before the next one. An error if no other attempt is
+    /// allowed.
     pub(crate) fn failed(&mut self, failure: Failure) -> Rare<'_, Result<(), BackendError>> {
         Box::pin(async move {
             // A timeout within the little time that was left says less than the earlier failure

@@ -1,5 +1,5 @@
-//! Gives back what a request may have left at the store when its caller has gone or does not know.
-//! This is decided here only, for every store.
+//! Gives back what a request may have left at the store when its caller has gone or does not know
+//! what the store has. This is decided here only, for every store.
 //!
 //! A command that was in flight when the caller left is followed first: on most stores that settles
 //! it within a round trip. If no answer comes, the store may run the command later than anything

@@ -7,8 +7,9 @@
 //! all its unknown places from that queue. So the stale places of each process cost those who wait
 //! two round trips, and nobody has to search for them.
 //!
-//! Or the owner still holds the lock, granted by the earlier server. Then that grant keeps it: a
-//! renewal answers at once, as the holder's next regular renewal may come too late.
+//! Such an owner may also still hold the lock, which the earlier server granted. Then it keeps the
+//! lock by the new grant. The engine answers that grant with a renewal at once, because the
+//! holder's next regular renewal may come too late.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,8 +20,9 @@ pub struct Events(Arc<Inner>);
 
 struct Inner {
     waiters: Waiters,
-    /// Requests that waited and were granted. A request that never waited has no place in any queue
-    /// and is not recorded here, since that would cost time in every section.
+    /// Requests that waited and were granted, if the store may grant a lock to an owner that no
+    /// longer waits ([`CLAIM`](crate::store::Store::CLAIM)). A request that never waited has no
+    /// place in any queue and is not recorded here, since that would cost time in every section.
     holders: Seldom<Request>,
     time: Time,
     began: Instant,
@@ -176,8 +177,8 @@ impl Events {
     }
 
     /// A message sent at `sent_at` told others that this process is alive. If they may have taken
-    /// it for dead before, the waiters ask again. The gap counts early because the message also
-    /// takes time to reach the store.
+    /// it for dead before, the waiters ask again. Three quarters of that time count as too long
+    /// already, because the message also takes time to reach the store.
     pub fn beats(&self, sent_at: Instant) {
         let stamp = self.stamp(sent_at).max(1);
         let before = self.0.known.fetch_max(stamp, Ordering::Relaxed);

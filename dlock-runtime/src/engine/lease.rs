@@ -16,7 +16,8 @@ use crate::store::{
 const FORGOTTEN_AFTER: u32 = 4;
 
 impl<S: Store> Running<S> {
-    /// When the table drops a lease that was extended at `sent_at`, or ends it.
+    /// When the table forgets a lease that was extended at `sent_at`. On a store that does not end
+    /// leases itself: when this process ends it.
     pub(super) fn due(sent_at: Instant, lasts: Duration) -> Instant {
         let until = match S::EXPIRES {
             true => lasts.saturating_mul(FORGOTTEN_AFTER),
@@ -62,12 +63,12 @@ impl<S: Store> Running<S> {
         if freed.is_ok() {
             self.table.remove(request.owner);
         }
-        // A release that is not answered is repeated until the lease has ended. A late command may
-        // come even after that, so it needs a cleanup.
+        // The caller repeats a release that is not answered until the lease has ended. A late
+        // command may come even after that, so it needs a cleanup.
         if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
-            // Once the release has succeeded, its mark is set: a late grant is nobody's work and
-            // leaves none.
+            // If the release has succeeded, its mark is set. A late grant of the same request
+            // stands for no work, so its cleanup leaves no mark.
             let is_done = request.done_for().filter(|_| freed.is_err());
             let request = request.clone().done(is_done);
             self.clean_up(request, Abandoned::at_rest(Some(record)), &left);
@@ -184,7 +185,7 @@ impl<S: Store> Running<S> {
             let deadline = call.begin()?;
             let forgetting = self.store.forget(key, deadline, &mut call.attempt);
             match forgetting.await {
-                // Without an answer, the one before may have done it.
+                // An earlier attempt that was not answered may have removed the mark.
                 Ok(forgotten) => return Ok(forgotten || repeated),
                 Err(failure) => {
                     repeated |= may_have_been_done(&failure);
@@ -201,8 +202,8 @@ impl<S: Store> Running<S> {
             .raise_tokens(floor, deadline))
     }
 
-    /// Takes a lock or place from its owner, which the store tells of it. Repeating this ends
-    /// nothing else, since owners are never reused.
+    /// Ends the lease or the place of another owner, which learns this from the store. Repeating
+    /// this ends nothing else, since owners are never reused.
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
         let mut call = self.call();
         let mut repeated = false;
@@ -230,7 +231,8 @@ impl<S: Store> Running<S> {
         if let Some(lock) = &mut lock {
             lock.stored_as = self.store.stored_as(key);
         }
-        // As with any look at the store, a waiter may have missed the message that was to wake it.
+        // A waiter may have missed the message that was to wake it, so any look that finds the lock
+        // free wakes the waiters.
         if lock.as_ref().is_none_or(|lock| lock.holders.is_empty()) {
             self.events.waiters().wake_key(key);
         }

@@ -63,8 +63,8 @@ pub(crate) struct Running<S: Store> {
     pub(crate) request_timeout: Duration,
     pub(crate) events: Events,
     table: LeaseTable<S::Record>,
-    /// Holders with an earlier command that may still be run: when it was sent, and how late it may
-    /// be run.
+    /// Holders that have an earlier command which may still be run: when it was sent, and how late
+    /// it may be run.
     unknown: Seldom<(Instant, Late)>,
     losses: Losses,
     /// Notified when a lease or session has ended.
@@ -364,8 +364,8 @@ impl<D: Driven> Backend for D {
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        // With `AT_HOME` the answers arrive on the manager's runtime, whatever the caller's runtime
-        // does.
+        // With `AT_HOME`, the answers arrive on the manager's runtime, so a late answer does not
+        // mean that the caller's runtime stood still.
         (!D::Store::AT_HOME).then(|| self.engine().request_timeout)
     }
 

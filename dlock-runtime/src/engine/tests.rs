@@ -197,7 +197,7 @@ for_each! { every_store:
     async fn what_was_run_in_part_is_given_back<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::Half]);
-        // It leaves in the pause before it asks again.
+        // The caller leaves in the pause before the next attempt.
         let left = timeout(2 * ROUND_TRIP, engine.acquire(&request())).await;
         assert!(left.is_err(), "it was answered with an error");
         sleep(ROUND_TRIP + MOMENT).await;
@@ -229,7 +229,7 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(request.owner));
     }
 
-    /// It is repeated while the call has time, and then the lock does not stay.
+    /// The request is repeated while the call has time. After that, the lock does not stay held.
     async fn a_grant_that_is_not_confirmed_goes_back<P: Proof>() {
         for step in (0..40).chain([100_000]) {
             let (sim, engine) = start::<P>().await;
@@ -389,7 +389,7 @@ for_each! { every_store:
             let late = Duration::from_millis(late);
             sim.next([Fate::Late(late)]);
             let (request, start) = (request(), Instant::now());
-            // It has heard that its connection is gone, and nothing else.
+            // The caller has learned that its connection is gone, and nothing else.
             let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
             assert!(left.is_err(), "the answer was lost");
             sleep_until(start + late + Duration::from_secs(7)).await;
@@ -542,7 +542,8 @@ for_each! { every_store:
         }
     }
 
-    /// The answer was lost, and not the mark: when it is asked again, there is none.
+    /// If an answer was lost after the mark was removed, the repeated command finds no mark. This
+    /// still counts as forgotten.
     async fn what_is_forgotten_is_told<P: Proof>() {
         let fates = [
             vec![],
@@ -1102,8 +1103,8 @@ for_each! { every_queue:
         assert!(sim.is_free());
     }
 
-    /// Or the place belongs to the holder: it keeps the lock. After its release, the grant belongs
-    /// to nobody.
+    /// The server that has taken over may also grant the place of the holder. Then the holder keeps
+    /// the lock, and after its release the grant belongs to nobody.
     async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
@@ -1143,7 +1144,7 @@ for_each! { every_queue:
         assert!(start.elapsed() < Duration::from_millis(80), "{:?}", start.elapsed());
     }
 
-    /// The recheck a second later finds it.
+    /// The recheck finds the free lock a second later.
     async fn a_lost_wake_up_costs_a_second<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1158,7 +1159,8 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(2_200), "{waited:?}");
     }
 
-    /// Whatever the inspection was for: a caller that gives up has the store checked.
+    /// It does not matter what the inspection was for. A caller that gives up inspects the lock,
+    /// for example.
     async fn a_look_that_finds_the_lock_free_is_cause_to_ask<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1210,7 +1212,7 @@ for_each! { every_queue:
         assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
     }
 
-    /// It is notified only by what it watches.
+    /// The waiter is notified only by what it watches.
     async fn who_is_behind_another_watches_it<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1243,7 +1245,7 @@ for_each! { every_queue:
         assert_eq!(sim.holder(), Some(next.owner));
     }
 
-    /// The end is not reported. The recheck under the name of the watched node finds it.
+    /// The end of the watched place is not reported. The recheck, under its name, finds it.
     async fn a_watch_that_misses_costs_a_second<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
@@ -1391,7 +1393,8 @@ for_each! { every_queue:
         assert!(looks >= most.min(1_000) * 3 / 4, "{looks} looks in 9 s");
     }
 
-    /// So a store can tell an abandoned place from one that is being requested.
+    /// The engine knows such owners, so a store can tell an abandoned place from one that is being
+    /// requested.
     async fn who_waits_or_leaves_is_known<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
@@ -1416,8 +1419,8 @@ for_each! { every_queue:
         assert!(sim.is_free() && !knows(), "nothing is left");
     }
 
-    /// Others think this process alive for as long as it waits. They are told when it stops
-    /// waiting, also when the engine stops.
+    /// Others take this process for alive as long as it has waiters. They are told when it has none
+    /// any more, also when the engine stops.
     async fn a_process_that_waits_is_alive<P: Proof>() {
         for stops in [false, true] {
             let (sim, engine) = start::<P>().await;
@@ -1509,7 +1512,8 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
     }
 }
 
-/// The same for a lease that nobody extends or gives back, and that this process ends.
+/// A late command is undone also when nobody extended or gave back the lease, so that this process
+/// ended it.
 #[test]
 fn what_may_come_after_a_lease_that_ended_here_is_undone() {
     paused(|| async {

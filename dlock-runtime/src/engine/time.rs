@@ -120,7 +120,8 @@ impl Time {
             Source::Machine(manager) => {
                 let timer = async move { tokio::time::sleep_until(until.at().into()).await };
                 let mut sleep = AbortOnDrop(manager.spawn(timer));
-                // An error means that the manager has ended, and all waiting with it.
+                // An error means that the manager's runtime has ended, and then there is nothing to
+                // wait for.
                 let _ = (&mut sleep.0).await;
             }
             Source::Simulated(by) => by.sleep_until(until.at()).await,

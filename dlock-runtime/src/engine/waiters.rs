@@ -182,7 +182,7 @@ impl Waiters {
         self.state.lock().keys.is_empty()
     }
 
-    /// Calls `each` with the keys that somebody waits for.
+    /// Calls `each` with the keys for which somebody waits to be woken.
     pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
         let state = self.state.lock();
         let waited = state.keys.iter();
@@ -191,7 +191,7 @@ impl Waiters {
         waited.for_each(|(key, _)| each(key));
     }
 
-    /// The waiters for a key.
+    /// The waiters for a key that wait to be woken.
     pub(super) fn of_key(&self, key: &str) -> Vec<Waiter> {
         let state = self.state.lock();
         let Some(waiters) = state.keys.get(key) else {
@@ -220,7 +220,8 @@ impl State {
 }
 
 impl Waiting<'_> {
-    /// From here on it waits under this name, that of what is before it in the queue.
+    /// From now on, this waiter waits under `name`, which is that of what is before it in the
+    /// queue.
     pub(super) fn watches(&mut self, name: Arc<str>) {
         let mut state = self.waiters.state.lock();
         if let Some(entry) = state.remove(&self.key, self.owner) {
@@ -288,7 +289,8 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         let mut state = self.waiters.state.lock();
-        // While the mutex is held, so that exactly one of several that end together is the last.
+        // Dropped while the mutex is held: of several that end together, exactly one finds itself
+        // the last.
         drop(std::mem::take(&mut self.granted));
         let is_last = |granted: &Arc<Notify>| Arc::strong_count(granted) == 1;
         if state.leaving.get(&self.owner).is_some_and(is_last) {

@@ -47,8 +47,8 @@ impl Attention {
         let _woken_before =
             self.state
                 .compare_exchange(ATTENDS, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
-        // Also if the task was woken before and not polled since: the sweep may have ended
-        // in between.
+        // Armed also if the task was woken before and not polled since: the sweep may have ended in
+        // between.
         self.sweep.arm();
         let task = self.task.lock().clone();
         if let Some(task) = task {

@@ -77,8 +77,8 @@ impl Gate {
         queue.asks(number, ticket, asked);
     }
 
-    /// Hands the store's answer to the task that asked. If the answer is about the store
-    /// itself, the tasks that wait behind it are told as well.
+    /// Hands the store's answer to the task that asked. If the answer also concerns the tasks that
+    /// wait behind it, they are told as well.
     fn answered(
         &self,
         answer: Answer,
@@ -126,8 +126,8 @@ mod tests {
     use crate::token::FencingToken;
     use crate::{Config, LockError, LockManager};
 
-    /// A store whose first question is answered late: it had been done then. Nothing is
-    /// remembered by now.
+    /// A store that answers its first question late, with `Done`. By then, it has forgotten the
+    /// mark.
     #[derive(Debug, Default)]
     struct Remembered {
         was_asked: AtomicBool,
@@ -196,7 +196,7 @@ mod tests {
         assert!(had.is_ok(), "{had:?}");
     }
 
-    /// Says what is wrong, and what to do.
+    /// Checks that the error says what is wrong and what to do.
     fn is_told<T: std::fmt::Debug>(answer: Result<T, LockError>) {
         let error = answer.expect_err("the kernel refuses");
         assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");

@@ -16,7 +16,7 @@ pub(super) struct Leads {
     /// Most queues have only this one.
     first: LeadState,
     more: Vec<LeadState>,
-    /// Leads that no task has and no lease is followed by.
+    /// Leads that are free: no task has them, and they follow no lease.
     spare: SmallVec<[LeadNumber; 2]>,
     /// The number of leads under which the lock is held.
     held: usize,
@@ -24,8 +24,8 @@ pub(super) struct Leads {
     loose: usize,
 }
 
-/// The state of a lead. It is with a task or on its way to one; or it follows a lease; or it is
-/// loose, for the next task that is polled.
+/// The state of a lead. A lead is with a task or on its way to one, or follows a lease, or is
+/// loose: the next task that is polled takes it. Otherwise it is spare.
 #[derive(Debug, Default)]
 pub(super) struct LeadState {
     /// The task that was given the lease or the lead last. It may not have collected that yet,
@@ -78,7 +78,7 @@ impl Leads {
 
     /// Whether a task may have left uncollected what it was given.
     pub(super) fn may_be_neglected(&self) -> bool {
-        // Of several leads, the sweep finds out.
+        // With several leads, the sweep finds it out.
         self.first.served.is_some() || !self.more.is_empty()
     }
 

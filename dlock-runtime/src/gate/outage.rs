@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// What a caller knows that gives up after it has `waited`. It called
+    /// What a caller that gives up after it has `waited` knows. It called
     /// [`make_sure_of_the_store`](Self::make_sure_of_the_store) `looked` ago: half of its time,
     /// unless it was polled late.
     pub(crate) fn known(
@@ -97,7 +97,7 @@ impl Gate {
             return Known::Held;
         }
         let probe = queue.probe.lock().clone();
-        // A probe that began before the caller did has been silent for all of its time.
+        // A probe that began before the caller came has been silent for all of the caller's time.
         let silent = probe.as_ref().filter(|probe| !probe.is_answered());
         let told = silent.and_then(|probe| silence(probe.begun.max(since)));
         if let Some(told) = told {
@@ -106,11 +106,11 @@ impl Gate {
         match probe.and_then(|probe| probe.answered_since(since)) {
             Some(Err(error)) => Known::Outage(error),
             Some(Ok(is_held)) if is_held || progress.heard_last() => Known::Held,
-            // The leader waits for others before it asks.
+            // The leader has not asked yet, because it leaves the lock to other processes first.
             _ if progress.asked().is_none() => Known::Held,
-            // Nobody has said that the lock is held, and the store may be there. If the leader
-            // had no answer in all this time, the caller has waited for the store. An earlier
-            // request may have failed, too.
+            // Nobody has said that the lock is held, and the store may be there. If the leader's
+            // request has had no answer in all this time, the caller has waited for the store. A
+            // younger request does not tell: the one before it may have failed.
             _ => match progress.outage(since, looked, waited, now) {
                 Some(outage) => Known::Outage(outage),
                 None => unknown,
@@ -152,27 +152,27 @@ mod tests {
     use crate::token::FencingToken;
     use crate::{Config, LockError, LockManager};
 
-    /// A store that grants once, and answers nothing more to who asks for a lock.
+    /// A store that grants once. After that, it does not answer requests for a lock.
     #[derive(Debug, Default)]
     struct Silent {
         has_granted: AtomicBool,
-        /// Says whether the lock is held, after this time.
+        /// An inspection says after this time whether the lock is held.
         shows: Option<(Duration, bool)>,
-        /// Tells whoever asks that somebody holds the lock.
+        /// Each request is told that somebody holds the lock.
         is_held: bool,
-        /// Whoever asks is woken after this time, for nothing.
+        /// Each request is woken after this time, without a grant.
         wakes: Option<Duration>,
-        /// Grants to who asks from then on.
+        /// From then on, requests are granted again.
         recovers: Option<tokio::time::Instant>,
     }
 
-    /// For so long a release is repeated.
+    /// How long a release takes until it fails.
     const GIVES_UP: Duration = Duration::from_secs(3);
 
     #[async_trait]
     impl Backend for Silent {
         fn capabilities(&self) -> Capabilities {
-            // On the clock of the test.
+            // So the manager goes by the clock of the test.
             let mut capabilities = Capabilities::new("silent");
             capabilities.local = true;
             capabilities
@@ -225,8 +225,8 @@ mod tests {
         }
     }
 
-    /// The caller before it has had the store asked. When the release has failed, the
-    /// lock is asked for by another, and that was just now.
+    /// A caller before this one has begun the probe. When the release has failed, that caller asks
+    /// for the lock, just before this one gives up.
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_began_before_the_caller_tells_of_an_outage_too() {
         let manager = LockManager::connect(Config::with_backend(Silent::default())).await;
@@ -247,8 +247,8 @@ mod tests {
         releases.abort();
     }
 
-    /// A partition that ends just before the caller gives up: who asks for the lock had
-    /// no answer yet, and the question whether the store is there had one.
+    /// A partition ends just before the caller gives up. The request for the lock has no answer
+    /// yet, and the probe has one.
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_nobody_holds_is_no_reason_for_a_timeout() {
         for is_held in [false, true] {
@@ -273,7 +273,8 @@ mod tests {
         }
     }
 
-    /// The second begins to ask just before the first gives up, who has its answer.
+    /// The second caller begins a probe just before the first gives up. The first had its answer
+    /// from the probe before.
     #[tokio::test(start_paused = true)]
     async fn what_one_caller_was_told_is_not_lost_when_another_asks() {
         let store = Silent {
@@ -297,8 +298,8 @@ mod tests {
         before.abort();
     }
 
-    /// A lease that is kept for a while, and then cannot be given back, runs out. Who
-    /// waits for it asks the store only then, which is just before the caller gives up.
+    /// A lease is kept for a while, cannot be given back then, and runs out. Only then does a
+    /// waiter ask the store, just before the caller gives up.
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_was_kept_and_could_not_be_given_back_is_an_outage() {
         let manager = LockManager::connect(Config::with_backend(Silent::default())).await;
@@ -314,8 +315,8 @@ mod tests {
         before.abort();
     }
 
-    /// The one before it was told that somebody holds the lock. It was woken since, and has
-    /// asked again: that is not answered, and the lock is free.
+    /// A caller before this one was told that somebody holds the lock. If it has been woken since
+    /// and has asked again, it has no answer to that, and the lock is free.
     #[tokio::test(start_paused = true)]
     async fn who_asked_again_and_had_no_answer_is_no_reason_for_a_timeout() {
         for asks_again in [false, true] {
@@ -340,8 +341,8 @@ mod tests {
         }
     }
 
-    /// Half of its time is over, unseen, when it is polled again. The last look is much
-    /// shorter than that half.
+    /// The caller is not polled when half of its time is over. When it is polled again, the time
+    /// for its last look is much shorter than that half.
     #[tokio::test(start_paused = true)]
     async fn who_was_not_polled_half_way_is_told_of_an_outage() {
         for (limit, stands) in [(4, 6), (4, 3), (20, 15), (20, 25)] {
@@ -369,8 +370,8 @@ mod tests {
         }
     }
 
-    /// Nobody had the lock as far as anybody knows, and its request was taken from it
-    /// meanwhile: it asks anew, and has the time for an answer.
+    /// As far as is known, nobody had the lock. The caller's request was taken back while the
+    /// caller was not polled, so it asks anew, and has time for an answer.
     #[tokio::test(start_paused = true)]
     async fn who_was_not_polled_at_the_end_looks_once_more() {
         for is_well in [true, false] {
@@ -398,7 +399,8 @@ mod tests {
         }
     }
 
-    /// Its request was taken from it meanwhile, so that it asks anew, and gives up.
+    /// The caller's request was taken back while the caller was not polled, so it asks anew, and
+    /// gives up.
     #[tokio::test(start_paused = true)]
     async fn who_was_not_polled_until_the_end_is_told_of_an_outage() {
         for is_waited_for in [false, true] {

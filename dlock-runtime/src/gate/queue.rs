@@ -83,14 +83,14 @@ impl Queues {
         })
     }
 
-    /// Joins the queue of this key, or opens one. A `try` never waits here: it is `None` if this
+    /// Joins the queue of this key, or opens one. A `try` never waits here: it gets `None` if this
     /// process holds the lock, and asks the store for itself if other tasks are asking.
     pub(super) fn join(
         self: &Arc<Self>,
         key: &Arc<str>,
         entry: &Entry<'_>,
     ) -> Option<(Arc<Queue>, Arc<Ticket>)> {
-        // Dropped after the mutexes are released. A `try` cannot use a place in the queue.
+        // Dropped after the mutexes are released. A `try` cannot use a place in the store's queue.
         let _place;
         let mut open = self.open.lock();
         let of = match entry.mode {
@@ -248,7 +248,8 @@ impl Queue {
         !self.state.lock().waiters.is_empty()
     }
 
-    /// Gives the lease to the next waiter that is still there, unless that needs a fresh one.
+    /// Gives the lease to the next waiter that is still there. Returns the lease if there is none,
+    /// if that waiter needs a fresh lease, or if it is in doubt whether the waiters are polled.
     pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
         let number = lease.lead;
         let next = || self.state.lock().next_holder(number);
@@ -311,7 +312,8 @@ impl Queue {
         state.take_out(ticket);
         state.leads.get(number).served = Some(Arc::clone(ticket));
         drop(state);
-        // It cannot fail: only the holder of the lead gives to waiters, and this one still waits.
+        // This fails only if the holder of another lead has given this waiter something meanwhile.
+        // Then the lead is dropped, which passes it on.
         let _given = ticket.give(Stage::Lead(Lead::new(Arc::clone(self) as _, number, place)));
     }
 
@@ -321,8 +323,8 @@ impl Queue {
         fail(waiters, not_had);
     }
 
-    /// An operator has taken the place in the store's queue away. If it was the only one, all
-    /// waiters have lost it; otherwise only the task that led it is told.
+    /// An operator has removed a request from the store's queue. If it was the only one, all
+    /// waiters have lost their place with it; otherwise only the task that asked is told.
     pub(super) fn place_was_taken(&self, not_had: &NotHad) {
         let is_alone = self.state.lock().leads.out() == 1;
         if is_alone {
@@ -417,7 +419,8 @@ fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotHad) {
 }
 
 impl Led for Queue {
-    /// Lets the lead loose if no task waits, which closes the queue.
+    /// If no task can take the lead now, it becomes loose. If no task waits at all, this closes the
+    /// queue.
     fn pass_on(self: Arc<Self>, number: LeadNumber, place: Option<StorePlace>) {
         let place = place.filter(|place| !place.tries);
         let Some(next) = self.next_leader(number, place.is_some()) else {

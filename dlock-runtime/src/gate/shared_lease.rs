@@ -33,10 +33,10 @@ impl SharedLease {
         grant.handed_over(u64::from(self.index))
     }
 
-    /// Whether it may be handed over: the limit of hand-overs leaves one for the other processes'
-    /// sake, its `once` has not been done, and more than a third of the ttl is left. A lease that
-    /// is renewed has two thirds of its ttl ahead at least; the next body begins with half of
-    /// that or more.
+    /// Whether it may be handed over: hand-overs are left (their number is limited for the sake of
+    /// other processes), the work of its `once` is not done, and more than a third of the ttl is
+    /// left. A lease that is renewed in time always has at least two thirds of its ttl left, so
+    /// only a lease that was not renewed lacks the time.
     pub(super) fn may_go_on(&self) -> bool {
         let lease = self.guard.lease();
         let has_time = || lease.remaining().is_some_and(|left| left > lease.ttl() / 3);
@@ -48,7 +48,7 @@ impl SharedLease {
         self.index += 1;
         self.handovers_left -= 1;
         let lease = self.guard.lease();
-        // Renewed until the next body begins, whatever the last one asked for.
+        // It is renewed until the next body begins, whatever the last body asked for.
         self.guard.set_renewals(Renewals::Always);
         lease.section().handed_over(lease.key(), self.token());
         self

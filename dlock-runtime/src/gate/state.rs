@@ -61,7 +61,8 @@ impl State {
         Some(next)
     }
 
-    /// Takes out the first waiter that was polled after all were called, or came later.
+    /// Takes out the first waiter that has been polled since all were called, or that came after
+    /// that.
     pub(super) fn next_who_comes(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
         let comes = self.waiters.iter().position(|one| one.attends())?;
         self.doubtful = false;
@@ -70,7 +71,8 @@ impl State {
         Some(next)
     }
 
-    /// Takes out the next waiter, unless that needs a fresh lease or is in doubt.
+    /// Takes out the next waiter, unless that needs a fresh lease. Takes out none while it is in
+    /// doubt whether the waiters are polled.
     pub(super) fn next_holder(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
         match self.doubtful || self.waiters.front()?.fresh {
             true => None,

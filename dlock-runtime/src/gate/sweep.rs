@@ -63,7 +63,7 @@ impl Sweep {
         })
     }
 
-    /// Has the sweep look. Costs next to nothing if its task is running already.
+    /// Makes the sweep look. Costs next to nothing if its task is running already.
     pub(super) fn arm(self: &Arc<Self>) {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return;
@@ -99,7 +99,8 @@ impl Armed {
                 continue;
             }
             sweep.armed.store(false, Ordering::SeqCst);
-            // A task that came between that look and the store found the sweep armed.
+            // A task that came between that look and the line above found the sweep armed, and did
+            // not arm it.
             let again = sweep.look() && !sweep.armed.swap(true, Ordering::SeqCst);
             if !again {
                 self.0 = None;

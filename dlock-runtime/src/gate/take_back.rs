@@ -34,8 +34,8 @@ impl Queues {
                 queue.was_served(&ticket);
                 return false;
             }
-            // Woken to see at the next look whether it is polled: its runtime may be blocked,
-            // and the store's answer lie there unread.
+            // The task is woken, to see at the next look whether it is polled then. Its runtime may
+            // be blocked, and the store's answer may lie there unread.
             Seen::Comes { lease } if lease || is_waited_for => ticket.wake(),
             Seen::Comes { .. } => return false,
             Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
@@ -45,10 +45,11 @@ impl Queues {
                     drop(given);
                 }
             }
-            // The waiters behind it may not be polled either: the next look shows which are.
+            // The waiters behind it may not be polled either. All are called, and the next look
+            // shows which of them are polled.
             Seen::Neglects { since, .. } if tick.is_last_look_after(since) => queue.call_all(),
             Seen::Neglects { lease: true, since } if since == tick => ticket.show(),
-            // Something has woken it: the store has probably answered.
+            // Something has woken the task that asks the store: probably the store's answer.
             Seen::Neglects {
                 lease: false,
                 since,
@@ -60,8 +61,8 @@ impl Queues {
         true
     }
 
-    /// The task does not read the store's answer. Asks the store whether it has granted the
-    /// lock, and if so counts that as held.
+    /// Called for a task that does not read the store's answer: asks the store whether it has
+    /// granted the lock and, if so, counts the lock as held.
     fn show_if_granted(&self, asked: Option<Request>, ticket: Arc<Ticket>) {
         let Some(request) = asked else {
             return;

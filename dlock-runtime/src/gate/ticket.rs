@@ -13,22 +13,23 @@ use crate::lease::NotHad;
 use crate::observe::{Counted, Labels, SectionSpan};
 use crate::sync::Mutex;
 
-/// How a task comes to the gate.
+/// What a task asks of the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     /// Does not wait, here or in the store.
     pub(crate) try_only: bool,
-    /// Needs a fresh lease from the store, as it will not be renewed: not one that is handed over.
+    /// Needs a fresh lease from the store, not one that is handed over, because it will not be
+    /// renewed.
     pub(crate) fresh: bool,
     /// The critical section that it is for.
     pub(crate) section: &'a SectionSpan,
 }
 
-/// What a task and the gate share. What is put in is taken out exactly once: by the task when it
-/// is polled or dropped, or by the gate when it is not. The store's wake-ups pass through it, so
-/// it knows whether the task is polled after them.
+/// What a task and the gate share. What is put in is taken out exactly once: by the task when it is
+/// polled or dropped, or by the gate when the task is not polled. The store's wake-ups pass through
+/// it, so it knows whether the task is polled after them.
 #[derive(Debug)]
 pub(super) struct Ticket {
     /// Its number in the queue; 0 if it never waited there.
@@ -43,7 +44,7 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 struct Slot {
     stage: Stage,
-    /// Counts the lease that lies here as held, as the task does not collect it.
+    /// Counts what lies here as held, while the task does not collect it.
     shown: Option<Counted>,
 }
 
@@ -68,7 +69,8 @@ pub(super) enum Seen {
     /// It is polled whenever it is woken: it asks the store, or has a lease and waits for its
     /// other keys.
     Comes { lease: bool },
-    /// It has been given something, and was not polled since this look.
+    /// It has been given something, was woken, and has not been polled since. `since` is the first
+    /// look that saw this.
     Neglects { lease: bool, since: Tick },
     /// It keeps nothing from others.
     Gone,
@@ -147,7 +149,8 @@ impl Ticket {
         Poll::Ready(std::mem::replace(&mut slot.stage, Stage::Gone))
     }
 
-    /// The task is polled, and leaves its lease here. Returns whether that is still here.
+    /// Called when the task is polled, which leaves its lease here. Returns whether the lease is
+    /// still here.
     pub(super) fn still_has(&self, cx: &Context<'_>) -> bool {
         #[allow(
             clippy::needless_late_init,

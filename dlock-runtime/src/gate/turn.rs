@@ -65,7 +65,7 @@ impl Turn {
         if kept_until.is_none() && self.passes() {
             return Ok(Released::Released);
         }
-        // Another task of this process will ask for the lock next.
+        // If tasks wait, one of them will ask the store for the lock next.
         let followed = self.queue.is_waited_for();
         match (self.take(), kept_until) {
             (Some(lease), None) => lease.release(followed).await,

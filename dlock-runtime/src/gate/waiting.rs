@@ -25,7 +25,7 @@ impl Waiting {
         }
     }
 
-    /// Leaves the gate, with the turn that the task was given, if it was.
+    /// Leaves the gate. Returns the turn that the task was given, if it was given one.
     pub(super) fn leave(&self) -> Option<Turn> {
         match self.ticket.leave() {
             Stage::Waits | Stage::Called => {

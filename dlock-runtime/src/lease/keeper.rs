@@ -133,7 +133,8 @@ impl Keeper {
                 Step::Renew => {
                     state.plan.renewal_sent();
                     due.renewals.push(Arc::clone(&lease));
-                    // To see the lease end if no answer comes before.
+                    // Looked at again at the deadline, to see the lease end if no answer has come
+                    // by then.
                     let deadline = state.plan.deadline();
                     schedule.insert(deadline, &lease, &mut state);
                 }
@@ -156,7 +157,8 @@ impl Keeper {
         of_them.cloned().collect()
     }
 
-    /// Another runtime that took one of the leases, if there is one, after `ended` has ended.
+    /// A runtime that took one of the leases, other than `ended`, which has ended. `None` if there
+    /// is none.
     pub(super) fn other_home(&self, ended: runtime::Id) -> Option<runtime::Handle> {
         let schedule = self.schedule.lock();
         let mut other = None;

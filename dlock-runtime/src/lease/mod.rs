@@ -41,8 +41,8 @@ pub(crate) struct Leases {
     pub(crate) reach: Reach,
     /// Whether the store gets requests in the order in which they are made.
     in_order: bool,
-    /// One keeper. The `memory:` store has one for each runtime that takes leases, since each
-    /// runtime has its own clock there.
+    /// Usually one keeper. The `memory:` store may need more: if the runtime on which it was
+    /// connected has ended, or time is paused, the keeper runs on the runtime that takes the lease.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
     /// Leases that are being given back.
     returns: InFlight,

@@ -143,7 +143,7 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 }
 
 /// After a third of the ttl, or a little sooner, so that leases that were taken together are not
-/// renewed together for ever. Two thirds of the ttl are left at that moment.
+/// renewed together for ever. At least two thirds of the ttl are left at that moment.
 fn renew_at(deadline: Instant, ttl: Duration) -> Instant {
     let jitter = ttl.mul_f64(chance() / 15.0);
     let before_the_end = ttl * 2 / 3 + jitter;

@@ -23,7 +23,7 @@ pub(super) struct Pulse<'a> {
     ttl: Duration,
     beat: Duration,
     last: Instant,
-    /// How long the task was not polled, recently.
+    /// For how long, recently, the task was not polled.
     stood_still: Duration,
     /// When the last gap ended.
     since: Instant,

@@ -200,7 +200,7 @@ impl LeaseGuard {
             .await
         };
         let (section, key) = (lease.section(), lease.key());
-        // The body ended in time; the lease may have run out on the way back.
+        // The body ended in time, but the lease may have run out on the way back.
         let ran_out = leases.now() >= lease.deadline();
         match &result {
             Ok(Released::NotHeld) if !(known_lost || asked_before || ran_out) => {

@@ -17,7 +17,8 @@ use crate::reach::Reach;
 use crate::tables::HashSet;
 use crate::timer;
 
-/// How often a failed renewal is retried within a ttl.
+/// A renewal that failed is retried after this fraction of the ttl, but after no less than 5 ms and
+/// no more than a second.
 const RETRIES_PER_TTL: u32 = 20;
 
 /// How long to wait after the store has reported an empty list of losses.

@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) back: WayBack,
 }
 
-/// How far the return of a lease has got, as its guard knows.
+/// How far the return of a lease has got, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct WayBack {
     /// When the lease began to be given back: nobody works under it since then.
@@ -81,7 +81,7 @@ pub(super) struct WayBack {
     pub(super) counted: Option<Counted>,
 }
 
-/// What comes after a lease.
+/// What comes after a lease: the queue whose next task asks the store then.
 pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     /// Called when the lease that it follows under this number no longer blocks anybody.
     fn goes_on(self: Arc<Self>, number: u32);
@@ -197,7 +197,7 @@ impl Lease {
         Phase::Lost(reason)
     }
 
-    /// Cancelled when the lease is lost; at once if it has been.
+    /// A token that is cancelled when the lease is lost, or at once if it was lost before.
     pub(crate) fn loss_token(&self) -> CancellationToken {
         let mut state = self.state.lock();
         let lost = matches!(state.phase, Phase::Lost(_));
@@ -209,8 +209,8 @@ impl Lease {
         token
     }
 
-    /// Resolves when at most `early` is left of the lease, or it is lost; never if it is given back
-    /// first. A renewal postpones this.
+    /// Resolves when at most `early` is left of the lease, or when the lease is lost. Never
+    /// resolves if the lease is given back first. A renewal postpones it.
     pub(crate) async fn lost_within(&self, early: Duration) {
         let loss = self.loss_token();
         loop {

@@ -10,8 +10,8 @@ use super::state::Lease;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::observe::{Labels, SectionSpan};
 
-/// A request that fails this much later than the request timeout, as a fraction of the timeout,
-/// shows that nobody was there to see the answer.
+/// If a request fails more than `timeout / LATE` after its timeout, nobody was there to see the
+/// answer.
 const LATE: u32 = 20;
 
 /// The outcome of a request to the store.
@@ -71,7 +71,8 @@ impl Leases {
     }
 
     /// Waits until the remains of dropped requests are removed from the store, for at most half a
-    /// request timeout.
+    /// request timeout. Where the store receives its answers elsewhere, there is no timeout here,
+    /// and this does not wait.
     pub(crate) async fn what_was_left_is_back(&self) {
         let timeout = self.backend.request_timeout().unwrap_or_default();
         tokio::select! {

@@ -11,7 +11,7 @@ use crate::show;
 use crate::top::figure::{self, Figure};
 use crate::top::model::{Lease, Model};
 
-/// So many holders have a line, as the queue needs room too.
+/// How many holders have a line. The queue needs room too.
 const HOLDERS: usize = 2;
 
 pub(super) fn draw(model: &Model, palette: &Palette, frame: &mut Frame<'_>, area: Rect) {
@@ -55,7 +55,7 @@ pub(super) fn draw(model: &Model, palette: &Palette, frame: &mut Frame<'_>, area
     }
 }
 
-/// What it means to break it.
+/// Says what it means to break this lease.
 pub(super) fn ask(lease: &Lease, palette: &Palette, frame: &mut Frame<'_>, area: Rect) {
     let lines = vec![
         Line::from(format!("It is held by {}, for {}.", lease.who, lease.age)),
@@ -89,7 +89,7 @@ fn of_holders(lock: &LockInfo) -> impl Iterator<Item = String> {
     show::holders(lock).take(HOLDERS).map(line).chain(more)
 }
 
-/// What is counted of all keys of its template.
+/// What is counted of all keys of the template of the chosen key.
 fn of_template(model: &Model) -> Option<String> {
     let row = model.chosen_template()?;
     let counted = &row.counted;
@@ -104,9 +104,9 @@ fn of_template(model: &Model) -> Option<String> {
     ))
 }
 
-/// As many as there is room for, in their order.
+/// The first waiters of the queue, as many as there is room for.
 fn queue(lock: &LockInfo, palette: &Palette, height: u16) -> Table<'static> {
-    // Not the owner, which is for looking it up in the store.
+    // Without the last column, the owner: it serves to find the waiter in the store.
     let columns = show::WAITER.len() - 1;
     let room = usize::from(height.saturating_sub(1));
     let shown = match lock.queue.len() > room {

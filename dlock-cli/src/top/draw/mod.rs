@@ -1,4 +1,4 @@
-//! The screen, drawn from what is to be shown.
+//! Draws the screen.
 
 mod lock;
 mod palette;
@@ -16,10 +16,10 @@ use super::figure;
 use super::model::{Model, Prompt, View};
 use crate::show;
 
-/// Less than this has no room for what is to be shown.
+/// The smallest screen that has room for everything.
 const LEAST: (u16, u16) = (70, 15);
 
-/// What is remembered from picture to picture: the colours, and what a table has scrolled to.
+/// What is kept from one drawing to the next: the colours, and how far the tables are scrolled.
 #[derive(Debug)]
 pub(super) struct Drawing {
     palette: Palette,
@@ -92,7 +92,8 @@ impl Drawing {
         ])
     }
 
-    /// What became of what was asked for, or what is wrong: the store before the services.
+    /// What became of the last command. Without one, what is wrong: first the store, then the
+    /// services.
     fn trouble(&self, model: &Model) -> Line<'static> {
         if let Some(notice) = &model.notice {
             return Line::styled(show::printable(notice), self.palette.title);
@@ -172,7 +173,7 @@ impl Drawing {
     }
 }
 
-/// How long a trouble lasts is told in seconds.
+/// Cuts the fraction of a second, which would change at each drawing.
 fn whole(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }

@@ -9,11 +9,11 @@ pub(crate) struct Palette {
     /// The column that the table is sorted by.
     pub(super) sorted: Style,
     pub(super) chosen: Style,
-    /// A key that somebody waits for.
+    /// A key that somebody waits for, or a template with losses.
     pub(super) busy: Style,
     /// A key that nobody holds.
     pub(super) free: Style,
-    /// What is no longer as it is shown.
+    /// What may have changed since it was read.
     pub(super) old: Style,
     pub(super) alarm: Style,
     pub(super) key: Style,
@@ -28,7 +28,7 @@ impl Palette {
         }
     }
 
-    /// Bold, dim, underlined and reversed are no colours.
+    /// Only bold, dim, underlined and reversed text, which are no colours.
     pub(super) fn plain() -> Self {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let dim = Style::new().add_modifier(Modifier::DIM);

@@ -16,14 +16,14 @@ use crate::top::model::Model;
 use crate::top::rows::{KeyRow, Sort, TemplateRow};
 use crate::top::table;
 
-/// From this width on, there is room for who holds a lock.
+/// From this width on, there is room for the column with the holder.
 const WIDE: u16 = 100;
 
 struct Column<R> {
     head: &'static str,
-    /// The first one has what the others leave.
+    /// The first column has the width that the others leave.
     width: Constraint,
-    /// What is counted ends on the right.
+    /// Numbers are aligned to the right.
     is_number: bool,
     sort: Option<Sort>,
     text: fn(&R) -> String,

@@ -39,14 +39,15 @@ fn with_queue(waiters: usize) -> Model {
     model
 }
 
-/// Whether this is told of a lock that is held for 125 seconds, or for some more on a machine that
-/// stood still: how long is told by the clock.
+/// Whether the text shows the age of a lock that is held for 125 seconds. A slow machine may show
+/// some seconds more, because the age is measured by the real clock.
 fn tells_age(text: &str, before: &str, behind: &str) -> bool {
     let mut ages = 125..140;
     ages.any(|age| text.contains(&format!("{before}~{}m{}s{behind}", age / 60, age % 60)))
 }
 
-/// A store without a queue does not know them: that is not none.
+/// A store without a queue does not know the number of waiters, which does not mean that there are
+/// none.
 #[test]
 fn waiters_that_nobody_knows_are_not_none() {
     let mut lock = lock("stock:42", 0);
@@ -121,7 +122,7 @@ fn an_outage_is_told_and_the_rest_stays() {
     let mut model = with_queue(1);
     model.failed(Instant::now(), "it is\ndown".to_owned());
     let lines = lines(&model, (80, 24));
-    // By the clock, too.
+    // This time is measured by the real clock too.
     let told = |seconds: u32| lines[2].starts_with(&format!("store: no answer for {seconds}"));
     assert!((0..15).any(told), "{lines:#?}");
     assert!(lines[4].starts_with("stock:42"), "{lines:#?}");

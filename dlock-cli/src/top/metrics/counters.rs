@@ -20,14 +20,14 @@ pub(super) struct Counters {
 pub(super) struct Histogram {
     pub(super) sum: f64,
     pub(super) count: f64,
-    /// So many were not longer than this; by the text of the bound.
+    /// How many were not longer than a bound, by the text of the bound.
     pub(super) buckets: BTreeMap<String, f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Times {
     pub(crate) mean: Option<Duration>,
-    /// Not more than this for 99 of 100; none from summaries.
+    /// 99 of 100 were not longer than this. `None` without buckets, as summaries have none.
     pub(crate) p99: Option<Bound>,
 }
 
@@ -59,7 +59,7 @@ impl Counters {
 
 impl Histogram {
     pub(super) fn add(&mut self, other: &Self) {
-        // Bounds that differ from service to service cannot be put together.
+        // The buckets of two services can be added only if they have the same bounds.
         if self.count == 0.0 {
             self.buckets.clone_from(&other.buckets);
         } else if other.count > 0.0 {
@@ -76,7 +76,8 @@ impl Histogram {
     }
 
     pub(super) fn risen_from(&self, before: &Self) -> Self {
-        // A service that was started again counts from zero: all of them together.
+        // The count is lower after a restart of the service. Then the sum and all buckets began at
+        // zero too, whether they are lower or not.
         let again = self.count < before.count;
         let rise = |now: f64, before: f64| if again { now } else { risen(now, before) };
         let bucket = |(bound, now): (&String, &f64)| {
@@ -115,7 +116,7 @@ impl Histogram {
     }
 }
 
-/// A counter that fell began again at zero.
+/// How much a counter rose. If it is lower than before, it began again at zero.
 fn risen(now: f64, before: f64) -> f64 {
     match now < before {
         true => now,
@@ -127,13 +128,13 @@ fn seconds(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// What is counted in whole numbers.
+/// Rounds a number that stands for a count.
 pub(super) fn whole(number: f64) -> u64 {
-    // Saturates, and what is no number is 0.
+    // The cast saturates, and makes NaN 0.
     number.round() as u64
 }
 
-/// By template.
+/// What a service counts, by template.
 pub(super) fn counters(series: Vec<Series>) -> BTreeMap<String, Counters> {
     let mut templates = BTreeMap::<String, Counters>::new();
     for Series {

@@ -51,7 +51,7 @@ impl Endpoint {
         })
     }
 
-    /// What the service exports of locks.
+    /// Gets what the service exports about locks.
     pub(crate) async fn fetch(&self) -> Result<Vec<Series>, String> {
         match tokio::time::timeout(PATIENCE, self.ask()).await {
             Ok(answer) => text::parse(&answer?),
@@ -81,7 +81,8 @@ impl Endpoint {
             let body = body.map_err(|error| error.to_string())?.to_bytes();
             String::from_utf8(body.into()).map_err(|_| "its answer is no text".to_owned())
         };
-        // What it has read when it ends is still to be had from the exchange.
+        // When the connection ends, `exchange` still has to return what was read. So this never
+        // completes.
         let driver = async {
             let _ = connection.await;
             pending::<Infallible>().await

@@ -1,4 +1,4 @@
-//! What no store knows and the services count: `--metrics`.
+//! `--metrics`: what the services count, and no store knows.
 
 pub(super) mod counters;
 pub(crate) mod fetch;

@@ -14,7 +14,7 @@ pub(crate) struct Services(Vec<Service>);
 #[derive(Debug)]
 struct Service {
     name: String,
-    /// Why there is no answer; `None` before the first one, too.
+    /// Why the last request failed. `None` also before the first answer.
     error: Option<String>,
     last: Option<(Instant, BTreeMap<String, Counters>)>,
     steps: VecDeque<Step>,
@@ -29,16 +29,16 @@ struct Step {
     rises: BTreeMap<String, Counters>,
 }
 
-/// What all services say of one template, or of all.
+/// What all services count of one template, or of all templates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) held: u64,
     pub(crate) waiting: u64,
-    /// A second; none before the second answer.
+    /// Grants per second. `None` before the second answer of a service.
     pub(crate) grants: Option<f64>,
     pub(crate) wait: Times,
     pub(crate) hold: Times,
-    /// Since the first answer.
+    /// Losses since the first answer.
     pub(crate) lost: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Services {
         silent.filter_map(|service| Some((&*service.name, service.error.as_deref()?)))
     }
 
-    /// What the service of this number has answered.
+    /// Adds an answer of the service of this number.
     pub(crate) fn add(&mut self, number: usize, at: Instant, answer: Result<Vec<Series>, String>) {
         let Some(service) = self.0.get_mut(number) else {
             return;
@@ -77,7 +77,7 @@ impl Services {
             }
             Err(error) => {
                 service.error = Some(error);
-                // What runs now is not known.
+                // Nobody knows how many hold or wait now.
                 for counters in service
                     .last
                     .iter_mut()
@@ -90,7 +90,7 @@ impl Services {
         service.drop_before(at.checked_sub(WINDOW));
     }
 
-    /// What they say of each template.
+    /// What the services count of each template.
     pub(crate) fn templates(&self) -> BTreeMap<String, Counted> {
         let last = self.0.iter().flat_map(|service| &service.last);
         let names = last.flat_map(|(_, templates)| templates.keys().cloned());
@@ -101,7 +101,7 @@ impl Services {
         templates
     }
 
-    /// What they say of all templates together; none before the first answer.
+    /// What the services count of all templates together. `None` before the first answer.
     pub(crate) fn total(&self) -> Option<Counted> {
         let answered = self.0.iter().any(|service| service.last.is_some());
         answered.then(|| self.counted(|_| true))
@@ -167,7 +167,7 @@ impl Service {
             .retain(|step| earliest.is_none_or(|earliest| step.to > earliest));
     }
 
-    /// How much time its steps are of.
+    /// The time from the beginning of the first step to the end of the last one.
     fn watched(&self) -> Option<Duration> {
         let (first, last) = (self.steps.front()?, self.steps.back()?);
         let watched = last.to.duration_since(first.from);
@@ -183,7 +183,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A service that has counted so much.
+    /// The answer of a service that has counted this.
     fn exported(granted: u32, lost: u32, waits: [u32; 3]) -> Vec<Series> {
         let [fast, slow, all] = waits;
         let text = format!(

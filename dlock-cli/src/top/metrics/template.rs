@@ -5,7 +5,8 @@
 struct Template(Vec<String>);
 
 impl Template {
-    /// As written: each `<…>` is an expression, in which they may be nested, and `<<` is `<`.
+    /// Reads a template as it is written: each `<…>` is an expression, which may contain `<…>`
+    /// itself, and `<<` stands for `<`.
     fn parse(template: &str) -> Self {
         let (mut literals, mut literal) = (Vec::new(), String::new());
         let mut depth = 0_usize;
@@ -33,7 +34,7 @@ impl Template {
         self.0.len() == 1
     }
 
-    /// How much of it is said literally.
+    /// How many bytes of it are literal text.
     fn length(&self) -> usize {
         self.0.iter().map(String::len).sum()
     }
@@ -56,8 +57,9 @@ impl Template {
     }
 }
 
-/// The template that has made a key, of these: the one that says the most of it literally,
-/// unless two say as much. And whether it makes no other key.
+/// The template that has made a key, and whether it makes no other key. Of several that may have
+/// made the key, it is the one with the most literal text. If two have as much, the answer is
+/// `None`.
 pub(crate) fn template_of<'a>(
     key: &str,
     templates: impl Iterator<Item = &'a String>,

@@ -10,7 +10,7 @@ pub(crate) struct Series {
     pub(crate) value: f64,
 }
 
-/// Those of dlock, of all that a service exports.
+/// The series of dlock, among all that a service exports.
 pub(super) fn parse(text: &str) -> Result<Vec<Series>, String> {
     let lines = text.lines().map(str::trim).zip(1..);
     let lines = lines.filter(|(line, _)| line.starts_with("dlock_"));
@@ -27,7 +27,7 @@ fn series(line: &str) -> Option<Series> {
         Some(rest) => labels(rest)?,
         None => (BTreeMap::new(), rest),
     };
-    // A time may follow.
+    // A timestamp may follow.
     let value = rest.split_whitespace().next()?;
     Some(Series {
         name: name.to_owned(),
@@ -37,7 +37,7 @@ fn series(line: &str) -> Option<Series> {
     })
 }
 
-/// Up to the closing brace; and what follows it.
+/// The labels up to the closing brace, and the text after it.
 fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {
@@ -52,7 +52,7 @@ fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     }
 }
 
-/// Up to the closing quote; and what follows it.
+/// The text up to the closing quote, and what follows it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut letters = text.char_indices();

@@ -886,7 +886,7 @@ fn a_release_that_reaches_a_majority_is_one() {
     });
 }
 
-/// It is an outage, and the lock is still held. A second release gives it back.
+/// Such a release fails as an outage, and the lock is still held. A second release gives it back.
 #[test]
 fn a_release_that_reaches_a_minority_is_asked_again() {
     paused(|| async {
@@ -955,7 +955,7 @@ fn who_waits_asks_when_a_majority_is_freed() {
     });
 }
 
-/// The recheck a second later finds it.
+/// The recheck finds the free lock a second later.
 #[test]
 fn a_release_that_nobody_hears_costs_a_second() {
     paused(|| async {
@@ -1035,7 +1035,7 @@ fn who_leaves_with_a_majority_is_heard() {
         let sims = voters(VOTERS);
         let (one, two) = (several(&sims).await, several(&sims).await);
         let (leaves, waits) = (request(), request());
-        // It has the votes, and does not know it yet.
+        // The caller has the votes, and does not know it yet.
         let slow = Duration::from_millis(300);
         sims.iter()
             .for_each(|sim| sim.next([Fate::SlowAnswer(slow)]));

@@ -612,7 +612,7 @@ impl Proof for AtHome {
     }
 }
 
-/// It has a queue, but taking a free lock costs less than a place.
+/// A store that has a queue, but in which taking a free lock costs less than a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried;
 
