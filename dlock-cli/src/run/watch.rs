@@ -235,7 +235,6 @@ impl Watch {
                 }
                 self.group.terminate();
             }
-            }
         }
         let next = match (self.warned, self.kills) {
             (false, true) => warn_at.min(kill_at),

@@ -56,7 +56,10 @@ pub(crate) async fn who_waits_hears_of_the_others_release(pair: Pair) {
         // the lease ends in Java.
         let delays = delays(&log, "key");
         let [usual, longest] = [delays.len() / 2, delays.len() - 1].map(|nth| delays[nth]);
-        println!("{} turns: {usual:?} mostly, {longest:?} at most", delays.len());
+        println!(
+            "{} turns: {usual:?} mostly, {longest:?} at most",
+            delays.len()
+        );
         assert!(delays.len() > TIMES, "{delays:?}, in\n{log}");
         assert!(usual < Duration::from_secs(1), "{delays:?}, in\n{log}");
     })
