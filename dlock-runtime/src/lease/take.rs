@@ -8,6 +8,7 @@ use super::pulse::Pulse;
 use super::release::LeaseGuard;
 use super::state::Lease;
 use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::observe::{Labels, SectionSpan};
 
 /// If a request fails more than `timeout / LATE` after its timeout, nobody was there to see the
@@ -71,10 +72,10 @@ impl Leases {
     }
 
     /// Waits until the remains of dropped requests are removed from the store, for at most half a
-    /// request timeout. Where the store receives its answers elsewhere, there is no timeout here,
-    /// and this does not wait.
+    /// request timeout: the default one where the store does not say how long it may take.
     pub(crate) async fn what_was_left_is_back(&self) {
-        let timeout = self.backend.request_timeout().unwrap_or_default();
+        let timeout = self.backend.request_timeout();
+        let timeout = timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT);
         tokio::select! {
             biased;
             () = self.backend.settle() => {}

@@ -378,12 +378,15 @@ async fn what_a_call_has_of_several_keys_is_kept_while_it_waits() {
 #[derive(Debug)]
 struct Lingers {
     memory: Memory,
+    request_timeout: Option<Duration>,
     left: watch::Sender<usize>,
 }
 
-/// A second for the answer, and ten for what nobody wants.
+/// A second for the answer, and ten for what nobody wants; or two, which is waited for even where
+/// the store does not say how long it may take.
 const ANSWER: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(10);
+const LINGER_SHORTLY: Duration = Duration::from_secs(2);
 
 #[async_trait::async_trait]
 impl Otherwise for Lingers {
@@ -391,7 +394,7 @@ impl Otherwise for Lingers {
         &self.memory
     }
     fn request_timeout(&self) -> Option<Duration> {
-        Some(4 * LINGER)
+        self.request_timeout
     }
     async fn settle(&self) {
         let mut left = self.left.subscribe();
@@ -408,8 +411,12 @@ impl Otherwise for Lingers {
                 let (memory, left, request) =
                     (store.memory.clone(), store.left.clone(), request.clone());
                 left.send_modify(|left| *left += 1);
+                let linger = match store.request_timeout {
+                    Some(_) => LINGER,
+                    None => LINGER_SHORTLY,
+                };
                 tokio::spawn(async move {
-                    sleep(LINGER).await;
+                    sleep(linger).await;
                     memory.release(&request).await.expect("an answer");
                     left.send_modify(|left| *left -= 1);
                 });
@@ -427,15 +434,18 @@ impl Otherwise for Lingers {
 /// all the same, it does not find itself in the way.
 #[tokio::test(start_paused = true)]
 async fn a_try_that_comes_late_is_not_busy_with_itself() {
-    let store = Lingers {
-        memory: Memory::new(),
-        left: watch::Sender::new(0),
-    };
-    let manager = store.manager().await;
-    let mut sleepy = Box::pin(manager.lock("k").try_acquire());
-    assert!(waits(&mut sleepy).await, "the answer takes a second");
-    sleep(ANSWER + SOON).await;
-    let guard = timeout(2 * LINGER, sleepy).await.expect("within seconds");
-    let guard = guard.expect("nobody else has it");
-    guard.release().await.expect("held");
+    for request_timeout in [Some(4 * LINGER), None] {
+        let store = Lingers {
+            memory: Memory::new(),
+            request_timeout,
+            left: watch::Sender::new(0),
+        };
+        let manager = store.manager().await;
+        let mut sleepy = Box::pin(manager.lock("k").try_acquire());
+        assert!(waits(&mut sleepy).await, "the answer takes a second");
+        sleep(ANSWER + SOON).await;
+        let guard = timeout(2 * LINGER, sleepy).await.expect("within seconds");
+        let guard = guard.expect("nobody else has it");
+        guard.release().await.expect("held");
+    }
 }
