@@ -28,10 +28,12 @@ import org.redisson.config.Config;
  * are. Each line that it is told is a word, a kind of lock and a name:
  *
  * "lock" takes the lock and "try" takes it if it is free, for as many milliseconds as
- * stand behind the name, or as long as the watch dog lives; "release" gives back the one
+ * stand behind the name, or as long as the watch dog lives; "within" waits for it no longer than
+ * these milliseconds; "release" gives back the one
  * that was taken last, and "unlock" this one, "break" ends it whoever has it, "owns" says whether it is held yet,
- * and "token" is that of a fenced lock. It answers with "waits" when it sleeps until it is told
- * that the lock is free, and with "held", "busy", "released" or what there is to say.
+ * "sees" what Java sees of it, and "token" is that of a fenced lock. It answers with "waits" when it sleeps until it is told
+ * that the lock is free, and with "held", "busy", "released" or what there is to say. A lock of
+ * the kind "multi" is several plain ones, with a comma between their names.
  *
  * "work" goes in and out of what the lock protects, which is on the port behind the name,
  * until there is a key "stop"; behind the port stands as whom. Of two kinds, such as
@@ -80,6 +82,19 @@ public class Contender {
                 case "try":
                     held = lock;
                     say(lock.tryLock(0, lease, TimeUnit.MILLISECONDS) ? "held" : "busy");
+                    break;
+                case "sees":
+                    say((lock.isLocked() ? "locked" : "free")
+                            + (lock.remainTimeToLive() > 0 ? ", for a while" : "")
+                            + (lock.isHeldByCurrentThread() ? ", by itself" : ""));
+                    break;
+                case "within":
+                    held = lock;
+                    Thread sleeper = tellsThatItSleeps(Thread.currentThread());
+                    boolean had = lock.tryLock(lease, TimeUnit.MILLISECONDS);
+                    sleeper.interrupt();
+                    sleeper.join();
+                    say(had ? "held" : "busy");
                     break;
                 case "lock":
                     held = lock;
@@ -165,6 +180,13 @@ public class Contender {
                                 ((Redisson) client).getCommandExecutor(), name, fairWait);
             case "fenced":
                 return client.getFencedLock(name);
+            case "non-reentrant":
+                return sinceFour("getNonReentrantLock", name);
+            case "non-reentrant-fair":
+                return sinceFour("getNonReentrantFairLock", name);
+            case "multi":
+                return client.getMultiLock(
+                        Arrays.stream(name.split(",")).map(client::getLock).toArray(RLock[]::new));
             case "read":
                 return client.getReadWriteLock(name).readLock();
             case "write":
@@ -172,6 +194,11 @@ public class Contender {
             default:
                 throw new IllegalArgumentException(kind);
         }
+    }
+
+    /** What older versions do not have. */
+    private static RLock sinceFour(String method, String name) throws Exception {
+        return (RLock) RedissonClient.class.getMethod(method, String.class).invoke(client, name);
     }
 
     /**

@@ -15,6 +15,7 @@ play! {
     FAIR;
     both_exclude_each_other
     who_waits_hears_of_the_others_release
+    who_waits_for_a_while_is_woken_or_leaves
     each_sees_who_holds_the_lock
     what_was_taken_away_is_lost_on_either_side
     a_killed_service_frees_its_lock

@@ -74,9 +74,9 @@ pub(crate) fn heard(log: &str, key: &str) -> usize {
     heard
 }
 
-/// From each time that `key` came free until somebody had it who waited, on either side, by
+/// From each time that `key` came free until one of dlock's, or of Java's, had it who waited, by
 /// the server's clock; the shortest first.
-pub(crate) fn delays(log: &str, key: &str) -> Vec<Duration> {
+pub(crate) fn delays(log: &str, key: &str, of_ours: bool) -> Vec<Duration> {
     let mut delays = Vec::new();
     let mut freed = None;
     for line in log.lines() {
@@ -92,7 +92,9 @@ pub(crate) fn delays(log: &str, key: &str) -> Vec<Duration> {
             ("PUBLISH", _) => freed = Some(at),
             // A lock's field counts how often its owner has it.
             ("HSET" | "HINCRBY", Some(of)) if *of == key && words.last() == Some(&"1") => {
-                delays.extend(freed.take().map(|freed| at - freed));
+                let is_ours = words.iter().any(|word| word.contains(DLOCK));
+                let delay = freed.take().map(|freed| at - freed);
+                delays.extend(delay.filter(|_| is_ours == of_ours));
             }
             _ => {}
         }
@@ -112,10 +114,11 @@ fn a_delay_is_from_the_release_until_it_is_taken_on_either_side() {
         at("12.5", "\"hincrby\" \"key\" \"b:1\" \"1\""),
         at("13.0", "\"hincrby\" \"key\" \"b:1\" \"-1\""),
         at("13.0", "\"PUBLISH\" \"channel\" \"0\""),
-        at("13.5", "\"HSET\" \"key\" \"a\" \"1\""),
+        at("13.5", "\"HSET\" \"key\" \"a-00646c6f636b:1\" \"1\""),
     ];
-    let expected = [Duration::from_millis(500), Duration::from_secs(2)];
-    assert_eq!(delays(&log.concat(), "key"), expected);
+    let log = log.concat();
+    assert_eq!(delays(&log, "key", false), [Duration::from_secs(2)]);
+    assert_eq!(delays(&log, "key", true), [Duration::from_millis(500)]);
 }
 
 #[test]

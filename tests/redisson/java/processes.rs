@@ -132,19 +132,16 @@ async fn bear_kills_and_pauses(recipe: &str, kinds: &str) {
     unless_it_stands_still(renewals, async || contend(recipe, kinds).await).await;
 }
 
-/// The first of each is paused, and the last is killed.
-const JAVA: [(&str, &str); 3] = [
-    ("java-1", VERSIONS[0]),
-    ("java-2", VERSIONS[1]),
-    ("java-3", VERSIONS[1]),
-];
+const JAVA: [&str; 3] = ["java-1", "java-2", "java-3"];
 const RUST: [&str; 3] = ["rust-1", "rust-2", "rust-3"];
 
 async fn contend(recipe: &str, kinds: &str) {
     let server = RedisServer::start().await;
     let resource = Resource::start();
     let mut services = Vec::new();
-    for (name, version) in JAVA {
+    // One of each version is paused, and one of either is killed.
+    let killed = VERSIONS[fastrand::usize(..VERSIONS.len())];
+    for (name, version) in JAVA.into_iter().zip([VERSIONS[0], VERSIONS[1], killed]) {
         let mut java = Service::start(version, "single", &[server.port()]).await;
         let port = resource.address().port();
         java.order(&format!("work {kinds} key {port} {name}"));
@@ -155,20 +152,20 @@ async fn contend(recipe: &str, kinds: &str) {
         let settings = [("resource", &*address), ("kinds", kinds), ("name", name)];
         start("works", &server, recipe, &settings)
     });
-    for name in JAVA.map(|(name, _)| name).into_iter().chain(RUST) {
+    for name in JAVA.into_iter().chain(RUST) {
         comes_in(&resource, name).await;
     }
     // Whether they hold the lock just then, or wait, is left to chance.
-    for kills in [false, true] {
-        services[0].program.process.pause();
-        resource.suspended(JAVA[0].0);
+    for (paused, kills) in [(0, false), (1, true)] {
+        services[paused].program.process.pause();
+        resource.suspended(JAVA[paused]);
         goes_on(&resource, 20).await;
-        processes[0].pause();
-        resource.suspended(RUST[0]);
+        processes[paused].pause();
+        resource.suspended(RUST[paused]);
         goes_on(&resource, 20).await;
         if kills {
             services[2].program.process.kill();
-            resource.suspended(JAVA[2].0);
+            resource.suspended(JAVA[2]);
             goes_on(&resource, 20).await;
             processes[2].kill();
             resource.suspended(RUST[2]);
@@ -176,10 +173,10 @@ async fn contend(recipe: &str, kinds: &str) {
         }
         // Longer than their leases last.
         tokio::time::sleep(WATCH_DOG + TTL / 2).await;
-        resource.resumed(JAVA[0].0);
-        services[0].program.process.resume();
-        resource.resumed(RUST[0]);
-        processes[0].resume();
+        resource.resumed(JAVA[paused]);
+        services[paused].program.process.resume();
+        resource.resumed(RUST[paused]);
+        processes[paused].resume();
         goes_on(&resource, 100).await;
     }
     server.command::<()>(&["SET", "stop", "1"]).await;
