@@ -70,8 +70,8 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
 
     fn shows_since(&self) -> Since {
         match QUORUM {
-            true => Since::OfNobody,
-            false => Since::OfWritersWhoWaited,
+            true => Since::OfThoseWhoRenewed,
+            false => Since::OfThoseWhoWaited,
         }
     }
 

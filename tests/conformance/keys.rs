@@ -235,6 +235,8 @@ pub(crate) async fn since_when_it_is_held_is_that_of_the_grant(store: &mut dyn S
 async fn since_when_is_shown(store: &dyn Store) {
     /// The time between the request and the grant, and between the grant and the look.
     const A_WHILE: Duration = Duration::from_millis(1_500);
+    /// Renewed within a second, and not lost while the machine stands still for as long.
+    const TTL: Duration = Duration::from_secs(3);
     /// The largest difference between this clock and that of a store on the same machine.
     const APART: Duration = Duration::from_millis(500);
     let (holder, next, looker) = (
@@ -244,11 +246,20 @@ async fn since_when_is_shown(store: &dyn Store) {
     );
     nothing_left(&looker).await;
     let shows = store.shows_since();
+    let is_by_holders = matches!(shows, Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed);
     // `granted`: the two moments between which the lock was granted.
-    let is_shown = async |granted: [SystemTime; 2], mode: Mode, waited: bool| {
+    let is_shown = async |granted: [SystemTime; 2], waited: bool| {
         let is_known = match shows {
             Since::OfAll | Since::OfAllByTheirClocks => true,
-            Since::OfWritersWhoWaited => waited && mode == Mode::Write,
+            Since::OfThoseWhoWaited => waited,
+            Since::OfThoseWhoRenewed => {
+                let seen = async || shown(&looker, "key").await.holders;
+                until("it was renewed", seen, |holders| {
+                    holders.iter().all(|holder| holder.since.is_some())
+                })
+                .await;
+                true
+            }
             Since::OfNobody => false,
         };
         for lock in [
@@ -258,8 +269,11 @@ async fn since_when_is_shown(store: &dyn Store) {
             let [holder] = &lock.holders[..] else {
                 panic!("one holder, not {lock:?}")
             };
-            let by_holder = is_known && shows == Since::OfAllByTheirClocks;
-            assert_eq!(holder.since_by_holder, by_holder, "{holder:?}");
+            assert_eq!(
+                holder.since_by_holder,
+                is_known && is_by_holders,
+                "{holder:?}"
+            );
             assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
             if let Some(since) = holder.since {
                 let granted = granted[0] - APART..=granted[1] + APART;
@@ -268,34 +282,36 @@ async fn since_when_is_shown(store: &dyn Store) {
         }
     };
     let capabilities = looker.capabilities();
+    let lock = |manager: &LockManager| match shows {
+        Since::OfThoseWhoRenewed => manager.lock("key").ttl(TTL),
+        _ => manager.lock("key"),
+    };
     type Ask = fn(LockRequest) -> LockRequest;
-    let asks: [(bool, Mode, Ask); 3] = [
-        (true, Mode::Write, |request| request),
-        (capabilities.read_write, Mode::Read, LockRequest::read),
-        (capabilities.permits, Mode::Permits(2), |request| {
-            request.permits(2)
-        }),
+    let asks: [(bool, Ask); 3] = [
+        (true, |request| request),
+        (capabilities.read_write, LockRequest::read),
+        (capabilities.permits, |request| request.permits(2)),
     ];
-    for (_, mode, ask) in asks.into_iter().filter(|(known, ..)| *known) {
+    for (_, ask) in asks.into_iter().filter(|(known, _)| *known) {
         let began = SystemTime::now();
-        let guard = held(ask(holder.lock("key"))).await;
-        is_shown([began, SystemTime::now()], mode, false).await;
+        let guard = held(ask(lock(&holder))).await;
+        is_shown([began, SystemTime::now()], false).await;
         guard.release().await.expect("the release");
 
         let began = SystemTime::now();
-        let guard = held(holder.lock("key")).await;
+        let guard = held(lock(&holder)).await;
         let had = SystemTime::now();
-        let request = ask(next.lock("key"));
+        let request = ask(lock(&next));
         let waiting = tokio::spawn(async move { held(request).await });
         super::queued(store, &looker, "key", 1).await;
         sleep(A_WHILE).await;
-        is_shown([began, had], Mode::Write, false).await;
+        is_shown([began, had], false).await;
         let given_back = SystemTime::now();
         guard.release().await.expect("the release");
         let guard = within(HANG, waiting).await.expect("no panic");
         let had = SystemTime::now();
         sleep(A_WHILE).await;
-        is_shown([given_back, had], mode, true).await;
+        is_shown([given_back, had], true).await;
         guard.release().await.expect("the release");
     }
 }

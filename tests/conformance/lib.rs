@@ -288,8 +288,10 @@ pub enum Since {
     OfAll,
     /// For every holder, by the holder's own clock.
     OfAllByTheirClocks,
-    /// For a writer that had to wait, by the store's clock.
-    OfWritersWhoWaited,
+    /// For every holder that had to wait, by the store's clock.
+    OfThoseWhoWaited,
+    /// For every holder that has renewed its lease, by its own clock.
+    OfThoseWhoRenewed,
     /// For no holder.
     OfNobody,
 }

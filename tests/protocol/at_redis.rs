@@ -172,7 +172,11 @@ where
             late: late.cast_unsigned(),
             ..Kept::default()
         };
+        let mut since = Vec::new();
         for (name, left, holds) in &keys {
+            if let Some(rest) = name.strip_prefix("dlock:since:{") {
+                since.push(rest.split_once("}:").expect("a lock and an owner"));
+            }
             if *left < 0 && !name.starts_with("dlock:token") {
                 kept.endless.push(name.clone());
             }
@@ -211,6 +215,24 @@ where
                 }
                 _ => panic!("{name} is nothing that dlock keeps"),
             }
+        }
+        for (key, _) in &since {
+            assert!(kept.locks.contains_key(*key), "{since:?}");
+        }
+        for (key, lock) in &kept.locks {
+            // Kept of all who are let in, and of nobody who has left.
+            let is_kept = |owner: &str| {
+                let (numbers, _) = owner.split_once('/').unwrap_or((owner, ""));
+                since.contains(&(&**key, numbers))
+            };
+            let holders = lock.holders.iter();
+            for holder in holders.filter(|holder| lock.read && holder.unclaimed) {
+                assert!(is_kept(&holder.owner), "{since:?}: {holder:?}");
+            }
+            let holders = lock.holders.iter().filter(|_| lock.read);
+            let known = holders.filter(|holder| is_kept(&holder.owner)).count();
+            let of_it = since.iter().filter(|(of, _)| of == key).count();
+            assert_eq!(known, of_it, "{since:?}: {lock:?}");
         }
         kept
     }

@@ -23,6 +23,7 @@ mod refusals;
 mod secrets;
 mod server;
 mod short_ttl;
+mod since;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(unix)]
@@ -53,7 +54,7 @@ impl Store for RedisStore {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfWritersWhoWaited
+        Since::OfThoseWhoWaited
     }
 
     fn shows_tokens(&self) -> ShownTokens {

@@ -47,7 +47,7 @@ impl Store for RedlockStore {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfNobody
+        Since::OfThoseWhoRenewed
     }
 
     fn shows_tokens(&self) -> ShownTokens {

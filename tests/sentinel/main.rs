@@ -62,7 +62,7 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfWritersWhoWaited
+        Since::OfThoseWhoWaited
     }
 
     fn shows_tokens(&self) -> ShownTokens {

@@ -45,6 +45,11 @@ impl Report {
         self.findings.extend(findings);
     }
 
+    /// Whether this was looked at.
+    pub(super) fn has(&self, check: &str) -> bool {
+        self.findings.iter().any(|finding| finding.check == check)
+    }
+
     #[cfg(test)]
     pub(super) fn findings(&self) -> &[Finding] {
         &self.findings

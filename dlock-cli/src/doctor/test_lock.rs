@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use dlock::backend::HolderInfo;
+use dlock::backend::{Finding, HolderInfo};
 use dlock::{Config, LockError, LockManager};
 use tokio::task::JoinSet;
 
@@ -18,9 +18,6 @@ const TTL: Duration = Duration::from_secs(10);
 /// Who waits is told, or looks after a second.
 const TOLD: Duration = Duration::from_millis(900);
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Clocks that differ by less are set by the same means.
-const APART: Duration = Duration::from_secs(1);
 
 /// Takes the lock, lets another process's worth of connections wait for it, and gives it back.
 pub(super) async fn take(manager: &LockManager, config: Config, report: &mut Report) {
@@ -123,34 +120,24 @@ async fn waits(manager: &LockManager, key: &str) -> Result<bool, LockError> {
     Ok(false)
 }
 
-/// The lock went to this holder between these two moments, by our clock.
+/// The lock went to this holder between these two moments, by our clock. That tells nothing new
+/// where each server was asked for its clock.
 fn clock(holder: Option<&HolderInfo>, from: SystemTime, to: SystemTime, report: &mut Report) {
+    if report.has("clock") {
+        return;
+    }
     let by_store = holder.filter(|holder| !holder.since_by_holder);
     let Some(since) = by_store.and_then(|holder| holder.since) else {
         let unknown = "not compared: this store does not say since when a lock is held";
         return report.ok("clock", unknown.to_owned());
     };
-    let ahead = since.duration_since(to).unwrap_or_default();
-    let behind = from.duration_since(since).unwrap_or_default();
-    match ahead.max(behind) {
-        small if small < APART => {
-            let within = small.max(to.duration_since(from).unwrap_or_default());
-            report.ok(
-                "clock",
-                format!("the store's is this machine's, within {within:.1?}"),
-            );
-        }
-        far => {
-            let how = if ahead > behind { "ahead of" } else { "behind" };
-            report.warn(
-                "clock",
-                format!(
-                    "the store's is {far:.1?} {how} this machine's: no lock rests on it, but ages are \
-                     shown wrong; set both clocks by NTP"
-                ),
-            );
-        }
-    }
+    let seen = [from, to];
+    report.found(vec![Finding::of_clock(
+        "the store's",
+        since,
+        seen,
+        "ages are shown wrong",
+    )]);
 }
 
 #[cfg(test)]

@@ -77,10 +77,10 @@ async fn all_is_well() {
         "version",
         "eviction",
         "persistence",
+        "clock",
         "tokens",
         "round trip",
         "notify",
-        "clock",
         "lock",
         "list",
     ];
@@ -146,6 +146,43 @@ async fn a_clock_that_is_wrong() {
     machine.clock_ahead(Duration::from_secs(3600));
     let output = asked(|| dlock(&server.url(), &["doctor"]), &["notify"]).await;
     warns_of(&output, "clock", "ahead of this machine's");
+}
+
+/// The clock of each node of a majority is looked at, and the node is named whose clock is wrong.
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong() {
+    let machine = Machine::default();
+    let setup = || Setup::default().append_only();
+    let nodes = Nodes::set_up(vec![setup(), setup().on(&machine), setup()]).await;
+    machine.clock_back(Duration::from_secs(3600));
+    let output = asked(|| dlock(&nodes.url(), &["doctor"]), &["notify"]).await;
+    warns_of(&output, "clock", "behind this machine's");
+    let warned = told(&output, "warn");
+    let place = |node: usize| format!("127.0.0.1:{}: its clock", nodes[node].port());
+    assert!(warned[0].1.contains(&place(1)), "{}", stdout(&output));
+    let well = told(&output, "ok").into_iter();
+    let well: Vec<_> = well.filter(|(check, _)| check == "clock").collect();
+    assert_eq!(well.len(), 2, "{}", stdout(&output));
+    for node in [0, 2] {
+        let is_named = well.iter().any(|(_, what)| what.contains(&place(node)));
+        assert!(is_named, "{}", stdout(&output));
+    }
+}
+
+/// The same of the masters that vote.
+#[tokio::test]
+async fn the_clocks_of_masters_that_vote() {
+    let cluster = Cluster::of_masters(3).await;
+    let port = cluster.masters()[0].port();
+    let output = doctor(&format!("redis+cluster://127.0.0.1:{port}?quorum=masters")).await;
+    let clocks = told(&output, "ok").into_iter();
+    let clocks: Vec<_> = clocks.filter(|(check, _)| check == "clock").collect();
+    assert_eq!(clocks.len(), 3, "{}", stdout(&output));
+    for master in cluster.masters() {
+        let place = format!("127.0.0.1:{}: its clock", master.port());
+        let is_named = clocks.iter().any(|(_, what)| what.contains(&place));
+        assert!(is_named, "{place}: {}", stdout(&output));
+    }
 }
 
 #[tokio::test]

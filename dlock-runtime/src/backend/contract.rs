@@ -377,6 +377,20 @@ impl Request {
         }
     }
 
+    /// When a quorum granted the lock, in milliseconds since 1970 by this host's clock. Each voter
+    /// writes it down when the lease is renewed there.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn held_since(&self) -> Option<u64> {
+        self.progress.held_since()
+    }
+
+    /// Sets what [`held_since`](Self::held_since) returns.
+    #[cfg(feature = "quorum")]
+    pub(crate) fn holds_since(&self, ms: u64) {
+        self.progress.holds_since(ms);
+    }
+
     /// The owner under which the store was last asked for this request or one made from it.
     pub(crate) fn asker(&self) -> Owner {
         self.progress.asker().unwrap_or(self.owner)

@@ -1,5 +1,7 @@
 //! The results of examining a store.
 
+use std::time::{Duration, SystemTime};
+
 /// One thing that was checked in a store, and its state. It is for people, as `dlock doctor`
 /// shows it; the checks may change with any minor version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +9,7 @@
 pub struct Finding {
     /// The state of what was checked.
     pub level: Level,
-    /// What was checked, in one word: `server`, `version`, `persistence`, `eviction`.
+    /// What was checked, in one word: `server`, `version`, `persistence`, `clock`.
     pub check: &'static str,
     /// What was found, on which server, and what to do. Never contains a password.
     pub message: String,
@@ -25,7 +27,36 @@ pub enum Level {
     Fail,
 }
 
+/// Clocks that differ by less are set by the same means.
+const APART: Duration = Duration::from_secs(1);
+
 impl Finding {
+    /// Whether the clock of `whose` is this machine's. It showed `shown` at some time between two
+    /// moments by this machine's clock. `harm` is what a clock that is wrong does.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_clock(whose: &str, shown: SystemTime, seen: [SystemTime; 2], harm: &str) -> Self {
+        const CHECK: &str = "clock";
+        let [from, to] = seen;
+        let ahead = shown.duration_since(to).unwrap_or_default();
+        let behind = from.duration_since(shown).unwrap_or_default();
+        let apart = ahead.max(behind);
+        if apart < APART {
+            let within = apart.max(to.duration_since(from).unwrap_or_default());
+            let what = format!("{whose} is this machine's, within {within:.1?}");
+            return Self::new(Level::Ok, CHECK, what);
+        }
+        let how = if ahead > behind { "ahead of" } else { "behind" };
+        Self::new(
+            Level::Warn,
+            CHECK,
+            format!(
+                "{whose} is {apart:.1?} {how} this machine's: no lock rests on it, but {harm}; set \
+                 both clocks by NTP"
+            ),
+        )
+    }
+
     /// A finding of this level.
     #[must_use]
     pub fn new(level: Level, check: &'static str, message: impl Into<String>) -> Self {

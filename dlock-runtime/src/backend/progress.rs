@@ -1,5 +1,6 @@
 //! What the store has answered to a waiting request.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ struct Heard {
     asks_again: bool,
     /// The owner under which the store is asked now, if it is not the request's own.
     asker: Option<Owner>,
+    /// When a quorum granted the lock, in unix ms by this host's clock.
+    held_since: Option<NonZeroU64>,
     /// Where to report callers that go by another number of permits.
     numbers: Option<Arc<PermitNumbers>>,
 }
@@ -43,6 +46,7 @@ impl Progress {
                 asked: Some(begun),
                 asks_again: false,
                 asker: None,
+                held_since: None,
                 numbers: None,
             })),
         }
@@ -91,6 +95,15 @@ impl Progress {
 
     pub(super) fn asker(&self) -> Option<Owner> {
         self.heard.lock().asker
+    }
+
+    pub(super) fn held_since(&self) -> Option<u64> {
+        self.heard.lock().held_since.map(NonZeroU64::get)
+    }
+
+    #[cfg(feature = "quorum")]
+    pub(super) fn holds_since(&self, ms: u64) {
+        self.heard.lock().held_since = NonZeroU64::new(ms);
     }
 
     pub(super) fn tells(&self, numbers: &Arc<PermitNumbers>) {

@@ -17,6 +17,7 @@ use super::lease::{State, Votes};
 use super::member::Part;
 use super::subscriptions::Subscription;
 use super::voter::{Vote, Voter, VoterSet};
+use crate::backend::origin::unix_ms;
 use crate::backend::{BackendError, Owner, Request};
 use crate::deadline::Deadline;
 use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
@@ -227,6 +228,7 @@ impl<V: Voter> Quorum<V> {
         last: u64,
         sure: VoterSet,
     ) -> Arc<Votes<V::Attempt>> {
+        candidate.holds_since(unix_ms());
         let (mut may_have, mut in_flight) = (sure.clone(), Vec::new());
         let parts = std::mem::take(&mut attempt.parts);
         for (part, member) in parts.into_iter().zip(&self.members) {

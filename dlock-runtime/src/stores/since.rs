@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The text for this owner: `1.1;1767225600000`, or only `1.1`. `since` is when it got the lock, by
 /// its own clock, in milliseconds since 1970.
+#[cfg(any(feature = "etcd", feature = "memcached"))]
 pub(super) fn held(owner: &str, since: Option<u64>) -> String {
     match since {
         Some(since) => format!("{owner};{since}"),
@@ -13,6 +14,7 @@ pub(super) fn held(owner: &str, since: Option<u64>) -> String {
 }
 
 /// Reads a text that [`held`] has written.
+#[cfg(any(feature = "etcd", feature = "memcached"))]
 pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
     match value.split_once(';') {
         Some((owner, since)) => Some((owner, Some(since.parse().ok()?))),

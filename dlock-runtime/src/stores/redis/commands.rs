@@ -87,7 +87,8 @@ pub(super) fn acquire(
 
 /// Extends a lease. For a writer, only the lock's own key is used: in a cluster, keys that belong
 /// together can be on different nodes for a while, and a lease must not end because of that.
-pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
+/// `since`: since when it is held, in unix ms, if that is to be written down.
+pub(super) fn renew(space: &Keyspace, request: &Request, since: Option<u64>) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::renew(layout, request);
     }
@@ -97,9 +98,13 @@ pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
             false => 1,
             true => usize::MAX,
         });
-    let mut renew = Script::Renew.on(space, told, 2);
+    let mut renew = Script::Renew.on(space, told, 2 + usize::from(since.is_some()));
     let asker = Shown(Asker::of(request));
-    renew.arg(asker).arg(ttl_ms(request)).take()
+    renew.arg(asker).arg(ttl_ms(request));
+    if let Some(since) = since {
+        renew.arg(since);
+    }
+    renew
 }
 
 /// Gives a lease back. With `queued_by`, the owner may instead or also be in the queue, by that

@@ -1,6 +1,7 @@
 //! What the servers say of themselves, for people.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{join, join_all};
 use redis::{Cmd, InfoDict};
@@ -133,7 +134,35 @@ impl RedisStore {
             let what = format!("{place}: {what}");
             Finding::new(level, "persistence", what)
         }));
+        found.extend(self.clock_of(server, tag, deadline).await);
         found
+    }
+
+    /// How far a server's clock is from this machine's. In Redisson's layout nothing is told of it,
+    /// since its times are those of services in Java too.
+    async fn clock_of(
+        &self,
+        server: &Connection,
+        tag: &str,
+        deadline: Deadline,
+    ) -> Option<Finding> {
+        if self.space().redisson().is_some() {
+            return None;
+        }
+        let asked = SystemTime::now();
+        let told = self.ask_over(server, tag, commands::clock(), deadline);
+        let told = told.await.ok()?;
+        let seen = [asked, SystemTime::now()];
+        let (seconds, micros) = redis::from_redis_value::<(u64, u32)>(told).ok()?;
+        let since_1970 = Duration::from_secs(seconds) + Duration::from_micros(micros.into());
+        let shown = UNIX_EPOCH.checked_add(since_1970)?;
+        let harm = match self.votes {
+            // Of a majority, since when a lock is held is told by the holder's clock.
+            true => "if this node loses its data, its tokens begin at this clock",
+            false => "ages are shown wrong",
+        };
+        let whose = format!("{}: its clock", server.endpoint());
+        Some(Finding::of_clock(&whose, shown, seen, harm))
     }
 
     /// What becomes of locks when the memory is full, if that is something to see to.

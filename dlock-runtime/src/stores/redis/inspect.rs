@@ -1,7 +1,7 @@
 //! Inspecting and listing locks, for operators.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use redis::Value;
@@ -17,6 +17,7 @@ use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
+use crate::stores::since;
 
 /// The most locks of a list that are looked at in one step, which has the time of one answer.
 const LOOKS_AT_ONCE: usize = 1000;
@@ -139,9 +140,17 @@ impl RedisStore {
 /// Reads the answer of `inspect.lua`: a lock, or none. The error is the key whose value dlock did
 /// not write, unless one of the keys has a wrong type.
 fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
-    type Answer = Option<(Vec<u8>, i64, usize, Vec<(Vec<u8>, i64)>, Vec<Vec<u8>>)>;
-    let answer = redis::from_redis_value::<Answer>(answer);
-    let Some((value, expires, waiters, readers, places)) = answer.map_err(|_| Part::Lock)? else {
+    type Readers = Vec<(Vec<u8>, i64)>;
+    type Answer = (
+        Vec<u8>,
+        i64,
+        usize,
+        Readers,
+        Vec<Vec<u8>>,
+        Vec<Option<Vec<u8>>>,
+    );
+    let answer = redis::from_redis_value::<Option<Answer>>(answer).map_err(|_| Part::Lock)?;
+    let Some((value, expires, waiters, readers, places, since_of_readers)) = answer else {
         return Ok(None);
     };
     if let Some(owner) = done_by(&value) {
@@ -152,18 +161,19 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
     let holders: Option<Vec<_>> = match found.mode.is_shared() {
         false => {
             let owner = std::str::from_utf8(&value).ok().and_then(writer);
-            let since = found.since.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+            let since = found.since.and_then(since::time);
             owner.map(|owner| {
                 let holder = HolderInfo::new(owner.to_owned(), in_ms(expires)).since(since);
                 vec![(found.mode, holder)]
             })
         }
         true => {
-            let readers = readers.into_iter();
-            let readers = readers.map(|(reader, expires)| {
+            let readers = readers.into_iter().zip(since_of_readers);
+            let readers = readers.map(|((reader, expires), since)| {
                 let reader = String::from_utf8(reader).ok()?;
                 let mode = Asker::read(&reader)?.mode;
-                Some((mode, HolderInfo::new(reader, in_ms(expires))))
+                let holder = HolderInfo::new(reader, in_ms(expires));
+                Some((mode, holder.since(since.and_then(|since| moment(&since)))))
             });
             readers.collect()
         }
@@ -180,6 +190,11 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
 fn writer(value: &str) -> Option<&str> {
     let (_, owner) = value.split_once(':')?;
     owner.split([';', '+', UNCLAIMED]).next()
+}
+
+/// The time that a reader's key says, if it is one.
+fn moment(ms: &[u8]) -> Option<SystemTime> {
+    since::time(std::str::from_utf8(ms).ok()?.parse().ok()?)
 }
 
 /// The waiter of a queue entry.

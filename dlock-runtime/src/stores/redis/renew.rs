@@ -71,7 +71,9 @@ impl RedisStore {
         request: &Request,
         deadline: Deadline,
     ) -> Result<Renewed, Failure> {
-        let build = || commands::renew(self.space(), request);
+        // A server that has the lock alone knows that by its own clock.
+        let since = self.votes.then(|| request.held_since()).flatten();
+        let build = || commands::renew(self.space(), request, since);
         let attempt = &mut Attempt::default();
         let (how, soon) = match self.confirming {
             Some(_) => (How::Confirmed, deadline),

@@ -5,20 +5,23 @@
 --   ARGV[2] how many of those who wait in the queue are shown
 --
 -- Returns nothing if it is free, else its value, its remaining ms, how many
--- wait, of each reader in turn its owner and remaining ms, and the first places in
--- the queue. An error stands in the place of what cannot be read.
+-- wait, of each reader in turn its owner and remaining ms, the first places in the
+-- queue, and since when each reader holds the lock, as far as that is known. An error
+-- stands in the place of what cannot be read.
 
 local value = redis.call('GET', lock)
 if not value then
   return false
 end
-local found = {}
+local found, since = {}, {}
 if string.sub(value, 1, 2) == 'r:' then
   local time = now()
   found = redis.pcall('ZRANGEBYSCORE', readers, '(' .. text(time), '+inf', 'WITHSCORES')
   for index = 1, #found, 2 do
     found[index] = string.match(found[index], '^[^' .. UNCLAIMED .. ']*')
     found[index + 1] = found[index + 1] - time
+    local known = redis.pcall('GET', since_key(found[index]))
+    since[#since + 1] = type(known) == 'string' and known
   end
 end
 local waiters = redis.pcall('LLEN', queue)
@@ -28,4 +31,4 @@ if ARGV[1] == '1' then
   waiters = listeners[2] or 0
 end
 local places = ARGV[2] == '0' and {} or redis.pcall('LRANGE', queue, 0, ARGV[2] - 1)
-return { value, redis.call('PTTL', lock), waiters, found, places }
+return { value, redis.call('PTTL', lock), waiters, found, places, since }

@@ -3,6 +3,8 @@
 --   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
 --   OUT                  the prefix of the key of one who was taken out of a queue
+--   SINCE                the prefix of the key that says since when one who shares
+--                        the lock holds it
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
 --   UNCLAIMED            the mark of a grant that waits
 --   IN_SLOT              whether a slot of a cluster has the keys: all that a
@@ -23,6 +25,8 @@
 --   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
 --   readers  a sorted set: owner, with the end of its lease in unix ms; with a
 --            "?" behind the owner until it has answered
+--   since    of one who shares the lock: "<unix ms>". It ends with the lease. Nothing
+--            depends on it, and processes of a version before do not know it
 -- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it. An
 -- owner is "<hex>.<hex>", and "@<host>,<process>,<label>,<unix ms>" behind that.
 
@@ -40,6 +44,12 @@ end
 -- process is dead, and so need not be told for longer.
 local function out_key(owner)
   return OUT .. string.sub(lock, 7) .. ':' .. owner
+end
+
+-- A command on this key that fails is passed over: the scripts of a vote are not told of
+-- it, and may not touch it while the slot is on its way.
+local function since_key(owner)
+  return SINCE .. string.sub(lock, 7) .. ':' .. string.match(owner, '^[^@/]*')
 end
 
 -- Returns how many heard it; in a cluster, at this node.
@@ -153,8 +163,9 @@ local function let_in(reader, ms, shown)
 end
 
 -- Extends the lease of an owner, if it holds the lock. If it had not answered its
--- grant, it has now. Returns whether it holds it, and the state.
-local function extend(owner, ms)
+-- grant, it has now. `known`: since when it holds it, by its own clock, if that is to
+-- be written down. Returns whether it holds it, and the state.
+local function extend(owner, ms, known)
   local held, holder, mark, since = state()
   local had = held == 'write' and holder == owner
   if had then
@@ -162,6 +173,8 @@ local function extend(owner, ms)
     redis.call('PEXPIRE', lock, text(ms))
     if mark == UNCLAIMED then
       redis.call('SET', lock, 'w:' .. owner .. since .. '+', 'KEEPTTL')
+    elseif known and since == '' then
+      redis.call('SET', lock, 'w:' .. owner .. ';' .. known .. mark, 'KEEPTTL')
     end
     if mark ~= '' then
       keep_queue(ms, ms)
@@ -171,6 +184,11 @@ local function extend(owner, ms)
       or redis.call('ZREM', readers, owner .. UNCLAIMED) == 1
     if had then
       keep_queue(let_in(owner, ms), ms)
+      if known then
+        redis.pcall('SET', since_key(owner), known, 'PX', text(ms))
+      else
+        redis.pcall('PEXPIRE', since_key(owner), text(ms))
+      end
     end
   end
   return had, held, holder, mark
@@ -192,7 +210,9 @@ local function take_back(owner, unclaimed)
   end
   if found == 0 then
     return false, held
-  elseif redis.call('EXISTS', readers) == 0 then
+  end
+  redis.pcall('DEL', since_key(owner))
+  if redis.call('EXISTS', readers) == 0 then
     redis.call('DEL', lock)
     return true, 'free'
   end
@@ -242,6 +262,7 @@ local function advance(held, here)
       local mark = caller and '+' or UNCLAIMED
       redis.call('SET', lock, 'w:' .. owner .. ';' .. text(now()) .. mark, 'PX', text(ms))
     else
+      redis.pcall('SET', since_key(owner), text(now()), 'PX', text(ms))
       ms = let_in(caller and owner or owner .. UNCLAIMED, ms, owner)
       shared = true
     end
