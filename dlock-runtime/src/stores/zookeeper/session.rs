@@ -16,16 +16,13 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{
-    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, OneshotWatcher, SessionState,
-    Stat,
+    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, SessionState, Stat,
 };
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
@@ -51,12 +48,12 @@ pub(crate) struct Session {
     pub(super) wanted: Wanted,
     /// The servers, as messages name them.
     pub(super) place: String,
-    context: Context,
+    pub(super) context: Context,
     /// The longest lease that the session can carry.
     pub(super) longest: Duration,
     /// When the last confirmed write was sent.
     proven: Mutex<Instant>,
-    over: CancellationToken,
+    pub(super) over: CancellationToken,
 }
 
 impl Session {
@@ -168,22 +165,9 @@ impl Session {
         answer.ok().flatten()
     }
 
-    async fn is_connected(&self) {
+    pub(super) async fn is_connected(&self) {
         let mut states = self.client.state_watcher();
         while states.state() != SessionState::SyncConnected {
-            states.changed().await;
-        }
-    }
-
-    /// Resolves when there has been no connection for this long.
-    async fn is_silent_for(&self, limit: Duration) {
-        let time = &self.context.time;
-        let mut states = self.client.state_watcher();
-        while time
-            .bound(time.after(limit), self.is_connected())
-            .await
-            .is_ok()
-        {
             states.changed().await;
         }
     }
@@ -339,71 +323,6 @@ impl Session {
             deleted.await?;
         }
         Ok(())
-    }
-
-    /// Waits until the node at this path is gone, or may be. The end of the session ends the wait
-    /// too, since the waiter's own place is gone then. Returns at once if there is a node at
-    /// `unless`: it may have been made before the watch was set.
-    pub(super) async fn wait_for_the_end_of(
-        &self,
-        path: &str,
-        unless: Option<&str>,
-    ) -> Result<(), Failure> {
-        let deadline = self.context.time.after(self.context.request_timeout / 2);
-        let watched = self.ask(path, deadline, |client| {
-            // A watch of the data, which is not left behind if there is no node. Both are sent at
-            // once, and the server runs them in this order.
-            let watched = client.get_and_watch_data(path);
-            let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
-            async {
-                let (watched, told) = join(watched, told).await;
-                let (_, _, watcher) = watched?;
-                Ok((watcher, told.transpose()?.flatten().is_some()))
-            }
-        });
-        match watched.await?.0 {
-            Some((watcher, false)) => self.outlasts(self.is_told(watcher)).await,
-            Some((_, true)) | None => Ok(()),
-        }
-    }
-
-    /// Waits until a watch reports something, or the session ends.
-    pub(super) async fn is_told(&self, watcher: OneshotWatcher) {
-        // The client's watcher panics if the client's own task has ended.
-        let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
-        if changed.await.is_err() {
-            self.over.cancel();
-        }
-    }
-
-    /// Waits for this, or until the session has ended; but not for long without a connection.
-    pub(super) async fn outlasts(&self, waits: impl Future<Output = ()>) -> Result<(), Failure> {
-        // After this long without a connection, the same time is left to ask again.
-        let limit = self.context.request_timeout / 2;
-        tokio::select! {
-            () = waits => {}
-            () = self.over.cancelled() => {}
-            () = self.is_silent_for(limit) => return Err(Failure::not_sent()),
-        }
-        Ok(())
-    }
-
-    /// Resolves when the session has ended.
-    pub(super) async fn ends(&self) {
-        self.over.cancelled().await;
-    }
-
-    /// The nodes of a folder, and a watch that reports the next node that comes or goes. `None`:
-    /// there is no folder.
-    pub(super) async fn list_and_watch(
-        &self,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<Option<(Vec<String>, OneshotWatcher)>, Failure> {
-        let listed = self.ask(folder, deadline, |client| {
-            client.list_and_watch_children(folder)
-        });
-        Ok(listed.await?.0)
     }
 
     /// The failure if the server refuses what it was asked for there.
