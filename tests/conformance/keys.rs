@@ -237,6 +237,8 @@ async fn since_when_is_shown(store: &dyn Store) {
     const A_WHILE: Duration = Duration::from_millis(1_500);
     /// The largest difference between this clock and that of a store on the same machine.
     const APART: Duration = Duration::from_millis(500);
+    /// Of the lock that was waited for. It is renewed before the look.
+    const TTL: Duration = Duration::from_secs(3);
     let (holder, next, looker) = (
         process(store).await,
         process(store).await,
@@ -249,6 +251,7 @@ async fn since_when_is_shown(store: &dyn Store) {
         let is_known = match shows {
             Since::OfAll | Since::OfAllByTheirClocks => true,
             Since::OfWritersWhoWaited => waited && mode == Mode::Write,
+            Since::OfWhoWaitedOnceRenewed => waited,
             Since::OfNobody => false,
         };
         for lock in [
@@ -258,7 +261,11 @@ async fn since_when_is_shown(store: &dyn Store) {
             let [holder] = &lock.holders[..] else {
                 panic!("one holder, not {lock:?}")
             };
-            let by_holder = is_known && shows == Since::OfAllByTheirClocks;
+            let by_holder = matches!(
+                shows,
+                Since::OfAllByTheirClocks | Since::OfWhoWaitedOnceRenewed
+            );
+            let by_holder = is_known && by_holder;
             assert_eq!(holder.since_by_holder, by_holder, "{holder:?}");
             assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
             if let Some(since) = holder.since {
@@ -285,7 +292,7 @@ async fn since_when_is_shown(store: &dyn Store) {
         let began = SystemTime::now();
         let guard = held(holder.lock("key")).await;
         let had = SystemTime::now();
-        let request = ask(next.lock("key"));
+        let request = ask(next.lock("key").ttl(TTL));
         let waiting = tokio::spawn(async move { held(request).await });
         super::queued(store, &looker, "key", 1).await;
         sleep(A_WHILE).await;
@@ -295,6 +302,10 @@ async fn since_when_is_shown(store: &dyn Store) {
         let guard = within(HANG, waiting).await.expect("no panic");
         let had = SystemTime::now();
         sleep(A_WHILE).await;
+        if shows == Since::OfWhoWaitedOnceRenewed {
+            let since = async || shown(&looker, "key").await.holders[0].since;
+            until("it says since when", since, Option::is_some).await;
+        }
         is_shown([given_back, had], mode, true).await;
         guard.release().await.expect("the release");
     }

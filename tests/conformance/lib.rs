@@ -290,6 +290,8 @@ pub enum Since {
     OfAllByTheirClocks,
     /// For a writer that had to wait, by the store's clock.
     OfWritersWhoWaited,
+    /// For every holder that had to wait, by its own clock, from its first renewal on.
+    OfWhoWaitedOnceRenewed,
     /// For no holder.
     OfNobody,
 }

@@ -252,26 +252,35 @@ impl Session {
         Ok(said.unwrap_or(Err((0, Error::NoNode))).map(|()| sent_at))
     }
 
-    /// Checks that nodes exist, by a transaction that changes nothing. Returns when it was sent; or
-    /// the index of a node that is missing.
+    /// Checks that nodes exist, by a transaction that changes nothing but the content of those that
+    /// have another one here. Returns when it was sent; or the index of a node that is missing, or
+    /// whose content cannot be changed.
     pub(super) async fn check(
         &self,
-        paths: &[String],
+        nodes: &[(String, Option<Arc<[u8]>>)],
         deadline: Deadline,
-    ) -> Result<Result<Instant, usize>, Failure> {
-        let place = paths.first().map_or("", String::as_str);
+    ) -> Result<Result<Instant, (usize, Error)>, Failure> {
+        let place = nodes.first().map_or("", |(path, _)| path.as_str());
         let checked = self.transact(place, deadline, |steps| {
-            // -1: of any version.
-            let mut paths = paths.iter();
-            paths.try_for_each(|path| steps.add_check_version(path, -1))
+            // Of any version, since an operator may have written the same content again (`broken`).
+            // No node is made.
+            nodes.iter().try_for_each(|(path, content)| match content {
+                Some(content) => steps.add_set_data(path, content, None),
+                None => steps.add_check_version(path, -1),
+            })
         });
-        match checked.await? {
+        let (index, error) = match checked.await? {
             Ok(sent_at) => {
                 self.prove(sent_at);
-                Ok(Ok(sent_at))
+                return Ok(Ok(sent_at));
             }
-            Err((index, Error::NoNode)) => Ok(Err(index)),
-            Err((_, error)) => Err(self.refused(place, error)),
+            Err(refused) => refused,
+        };
+        match nodes.get(index) {
+            Some((_, content)) if error == Error::NoNode || content.is_some() => {
+                Ok(Err((index, error)))
+            }
+            _ => Err(self.refused(place, error)),
         }
     }
 

@@ -6,45 +6,71 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
-use zookeeper_client::OneshotWatcher;
+use zookeeper_client::{EventType, OneshotWatcher};
 
 use super::session::Session;
 use crate::deadline::Deadline;
 use crate::store::Failure;
+use crate::stores::since;
 
 impl Session {
     /// Waits until the node at this path is gone, or may be. The end of the session ends the wait
     /// too, since the waiter's own place is gone then. Returns at once if there is a node at
     /// `unless`: it may have been made before the watch was set.
+    ///
+    /// A change of the node's content is reported too. If all that has happened is that the holder
+    /// says since when it has the lock, the wait goes on. With any other change, an operator may
+    /// have woken the waiter, and may even have taken its place meanwhile (`broken`).
     pub(super) async fn wait_for_the_end_of(
         &self,
         path: &str,
         unless: Option<&str>,
     ) -> Result<(), Failure> {
-        let deadline = self.context.time.after(self.context.request_timeout / 2);
-        let watched = self.ask(path, deadline, |client| {
-            // A watch of the data, which is not left behind if there is no node. Both are sent at
-            // once, and the server runs them in this order.
-            let watched = client.get_and_watch_data(path);
-            let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
-            async {
-                let (watched, told) = join(watched, told).await;
-                let (_, _, watcher) = watched?;
-                Ok((watcher, told.transpose()?.flatten().is_some()))
+        let mut before = None;
+        loop {
+            let deadline = self.context.time.after(self.context.request_timeout / 2);
+            let watched = self.ask(path, deadline, |client| {
+                // A watch of the data, which is not left behind if there is no node. Both are sent
+                // at once, and the server runs them in this order.
+                let watched = client.get_and_watch_data(path);
+                let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
+                async {
+                    let (watched, told) = join(watched, told).await;
+                    let (data, stat, watcher) = watched?;
+                    let is_told = told.transpose()?.flatten().is_some();
+                    let says_since = matches!(since::holder(&data), Some((_, Some(_))));
+                    Ok((is_told, says_since, stat.version, watcher))
+                }
+            });
+            let Some((false, says_since, version, watcher)) = watched.await?.0 else {
+                return Ok(());
+            };
+            // The holder writes it once.
+            let goes_on = before
+                .is_none_or(|before| says_since && before == (false, version.wrapping_sub(1)));
+            if !goes_on {
+                return Ok(());
             }
-        });
-        match watched.await?.0 {
-            Some((watcher, false)) => self.outlasts(self.is_told(watcher)).await,
-            Some((_, true)) | None => Ok(()),
+            before = Some((says_since, version));
+            let mut event = None;
+            let told = async { event = self.is_told(watcher).await };
+            self.outlasts(told).await?;
+            if event != Some(EventType::NodeDataChanged) {
+                return Ok(());
+            }
         }
     }
 
     /// Waits until a watch reports something, or the session ends.
-    pub(super) async fn is_told(&self, watcher: OneshotWatcher) {
+    pub(super) async fn is_told(&self, watcher: OneshotWatcher) -> Option<EventType> {
         // The client's watcher panics if the client's own task has ended.
         let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
-        if changed.await.is_err() {
-            self.over.cancel();
+        match changed.await {
+            Ok(event) => Some(event.event_type),
+            Err(_) => {
+                self.over.cancel();
+                None
+            }
         }
     }
 
