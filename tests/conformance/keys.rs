@@ -246,22 +246,22 @@ async fn since_when_is_shown(store: &dyn Store) {
     );
     nothing_left(&looker).await;
     let shows = store.shows_since();
-    let is_by_holders = matches!(shows, Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed);
+    let is_once_renewed = matches!(
+        shows,
+        Since::OfThoseWhoRenewed | Since::OfThoseWhoWaitedAndRenewed
+    );
+    let is_by_holders = is_once_renewed || shows == Since::OfAllByTheirClocks;
     // `granted`: the two moments between which the lock was granted.
     let is_shown = async |granted: [SystemTime; 2], waited: bool| {
         let is_known = match shows {
-            Since::OfAll | Since::OfAllByTheirClocks => true,
-            Since::OfThoseWhoWaited => waited,
-            Since::OfThoseWhoRenewed => {
-                let seen = async || shown(&looker, "key").await.holders;
-                until("it was renewed", seen, |holders| {
-                    holders.iter().all(|holder| holder.since.is_some())
-                })
-                .await;
-                true
-            }
+            Since::OfAll | Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed => true,
+            Since::OfThoseWhoWaited | Since::OfThoseWhoWaitedAndRenewed => waited,
             Since::OfNobody => false,
         };
+        if is_known && is_once_renewed {
+            let since = async || shown(&looker, "key").await.holders[0].since;
+            until("it was renewed", since, Option::is_some).await;
+        }
         for lock in [
             shown(&looker, "key").await,
             looker.list("key").await.expect("list").remove(0),
@@ -282,9 +282,9 @@ async fn since_when_is_shown(store: &dyn Store) {
         }
     };
     let capabilities = looker.capabilities();
-    let lock = |manager: &LockManager| match shows {
-        Since::OfThoseWhoRenewed => manager.lock("key").ttl(TTL),
-        _ => manager.lock("key"),
+    let lock = |manager: &LockManager| match is_once_renewed {
+        true => manager.lock("key").ttl(TTL),
+        false => manager.lock("key"),
     };
     type Ask = fn(LockRequest) -> LockRequest;
     let asks: [(bool, Ask); 3] = [

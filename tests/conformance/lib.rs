@@ -292,6 +292,8 @@ pub enum Since {
     OfThoseWhoWaited,
     /// For every holder that has renewed its lease, by its own clock.
     OfThoseWhoRenewed,
+    /// For every holder that had to wait and has renewed its lease, by its own clock.
+    OfThoseWhoWaitedAndRenewed,
     /// For no holder.
     OfNobody,
 }

@@ -87,10 +87,8 @@ impl Store for EtcdStore {
         format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
     }
 
-    /// Who had to wait says it with its first renewal, to which none comes that is asked
-    /// for this: see `since.rs`.
     fn shows_since(&self) -> Since {
-        Since::OfNobody
+        Since::OfThoseWhoWaitedAndRenewed
     }
 
     fn proxies(&self) -> &[Proxy] {

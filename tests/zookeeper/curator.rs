@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    had, held, is_busy, is_done, is_taken_out, is_unsupported, queued, says, served, wants,
+    had, held, is_busy, is_done, is_taken_out, is_unsupported, queued, says, served, shown, wants,
 };
 use crate::support::process::command;
 use crate::support::program::Program;
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, until};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zookeeper/Curator.java");
 
@@ -207,6 +208,35 @@ async fn a_read_write_lock_and_ours_exclude_each_other() {
     drop(held(manager.lock("key").read()).await);
     assert_eq!(java.told("release").await, "released");
     had(&manager, "key").await;
+}
+
+/// With its first renewal, a node of ours says since when it holds. One of Java's that waits for it
+/// is woken by that, and waits on.
+#[tokio::test]
+async fn java_waits_on_behind_one_that_says_since_when() {
+    unless_it_stands_still(Duration::from_millis(500), async || {
+        let scene = Scene::set().await;
+        let (mut holds, mut waits) = (Curator::start(&scene), Curator::start(&scene));
+        let (manager, operator) = (connect(&scene.url()).await, connect(&scene.url()).await);
+        let order = format!("mutex {}/key", scene.root);
+        assert_eq!(holds.told(&order).await, "waits");
+        assert_eq!(holds.answer().await, "held");
+        let ours = tokio::spawn(manager.lock("key").ttl(Duration::from_secs(2)).acquire());
+        scene.has_nodes("key", 2).await;
+        assert_eq!(waits.told(&order).await, "waits");
+        scene.has_nodes("key", 3).await;
+        assert_eq!(holds.told("release").await, "released");
+        let guard = served(ours).await;
+        let since = async || shown(&operator, "key").await.holders[0].since;
+        until("it says since when", since, Option::is_some).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(guard.is_held() && !waits.has_answered());
+        assert_eq!(scene.nodes("key").await.len(), 2);
+        guard.release().await.expect("the release");
+        assert_eq!(waits.answer().await, "held");
+        assert_eq!(waits.told("release").await, "released");
+    })
+    .await;
 }
 
 /// To Curator, who has a permit is a reader.

@@ -20,6 +20,7 @@ mod marks;
 mod messages;
 mod numbers;
 mod secure;
+mod since;
 mod taken_out;
 mod traps;
 mod wake_ups;
@@ -72,7 +73,7 @@ impl Store for ZooKeeperStore {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfNobody
+        Since::OfThoseWhoWaitedAndRenewed
     }
 
     /// What a dead holder had comes free within the test.

@@ -102,7 +102,7 @@ impl Owner {
     }
 
     /// Whether a text may be that of an owner, and not of another program.
-    #[cfg(any(feature = "etcd", feature = "memcached"))]
+    #[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
     pub(crate) fn is_one(text: &str) -> bool {
         Self::read(text).is_some()
     }

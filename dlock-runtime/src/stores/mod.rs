@@ -56,7 +56,12 @@ mod per_runtime;
     allow(dead_code, reason = "one server does not need all that these do")
 )]
 pub mod redis;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "memcached"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "memcached",
+    feature = "zookeeper"
+))]
 mod since;
 #[cfg(feature = "sqlx")]
 mod sql;

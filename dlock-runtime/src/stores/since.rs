@@ -3,6 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(any(feature = "memcached", feature = "zookeeper"))]
+use crate::backend::Owner;
+
 /// The text for this owner: `1.1;1767225600000`, or only `1.1`. `since` is when it got the lock, by
 /// its own clock, in milliseconds since 1970.
 #[cfg(any(feature = "etcd", feature = "memcached"))]
@@ -20,6 +23,13 @@ pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
         Some((owner, since)) => Some((owner, Some(since.parse().ok()?))),
         None => Some((value, None)),
     }
+}
+
+/// The holder in a value, and since when it has the lock. `None`: another program has written it.
+#[cfg(any(feature = "memcached", feature = "zookeeper"))]
+pub(super) fn holder(value: &[u8]) -> Option<(&str, Option<u64>)> {
+    let (owner, since) = held_by(std::str::from_utf8(value).ok()?)?;
+    Owner::is_one(owner).then_some((owner, since))
 }
 
 pub(super) fn time(since: u64) -> Option<SystemTime> {

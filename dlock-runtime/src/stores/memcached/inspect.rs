@@ -108,7 +108,7 @@ fn info(item: MetaValue) -> Option<LockInfo> {
     }
     // The value of another program is not shown: it may be long, and secret.
     let (owner, since) =
-        names::holder(&value).unwrap_or(("(a value that dlock did not write)", None));
+        since::holder(&value).unwrap_or(("(a value that dlock did not write)", None));
     let holder = HolderInfo::new(owner.to_owned(), expires_in);
     let holder = holder.since_by_holder(since.and_then(since::time));
     Some(LockInfo::new(key, Mode::Write, vec![holder], UNKNOWN))

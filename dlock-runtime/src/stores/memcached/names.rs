@@ -52,13 +52,6 @@ pub(super) fn held_by(value: &[u8], owner: &str) -> Option<Option<u64>> {
     (found == owner).then_some(since)
 }
 
-/// The holder in a value and since when it has the lock. `None`: a mark, or the value of another
-/// program.
-pub(super) fn holder(value: &[u8]) -> Option<(&str, Option<u64>)> {
-    let (owner, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
-    Owner::is_one(owner).then_some((owner, since))
-}
-
 /// The value of a mark: the body of this owner has been done.
 pub(super) fn mark(owner: &str) -> String {
     format!("{MARK}{owner}")
@@ -90,9 +83,9 @@ mod tests {
     fn since_when_it_is_held_stands_behind_the_owner() {
         for owner in ["0a.1@web-3,4711,shop,1000", "0a.1"] {
             let value = since::held(owner, Some(2500));
-            assert_eq!(holder(value.as_bytes()), Some((owner, Some(2500))));
+            assert_eq!(since::holder(value.as_bytes()), Some((owner, Some(2500))));
             assert_eq!(held_by(value.as_bytes(), owner), Some(Some(2500)));
-            assert_eq!(holder(owner.as_bytes()), Some((owner, None)));
+            assert_eq!(since::holder(owner.as_bytes()), Some((owner, None)));
             assert_eq!(held_by(owner.as_bytes(), owner), Some(None));
         }
         let signed = "0a.1@web-3,4711,shop,1000";
@@ -112,14 +105,14 @@ mod tests {
     #[test]
     fn owners_are_told_from_other_values() {
         let owner = Owner::unique().to_string();
-        assert_eq!(holder(owner.as_bytes()), Some((&*owner, None)));
+        assert_eq!(since::holder(owner.as_bytes()), Some((&*owner, None)));
         let mark = mark(&owner);
         assert_eq!(done_by(mark.as_bytes()), Some(&*owner));
-        assert!(holder(mark.as_bytes()).is_none() && done_by(owner.as_bytes()).is_none());
+        assert!(since::holder(mark.as_bytes()).is_none() && done_by(owner.as_bytes()).is_none());
         for value in [
             "", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x", ";1", "1;2",
         ] {
-            assert_eq!(holder(value.as_bytes()), None, "{value}");
+            assert_eq!(since::holder(value.as_bytes()), None, "{value}");
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{errors, names};
 use crate::deadline::Deadline;
 use crate::engine::time::{Backoff, Time};
 use crate::store::{Failure, Store, Waited};
+use crate::stores::since;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
@@ -74,7 +75,7 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
     for key in waited {
         let name = names::lock(&key.key);
         match items.remove(&name) {
-            Some(holder) if names::holder(&holder).is_some() => seen(key, Some(holder), now),
+            Some(holder) if since::holder(&holder).is_some() => seen(key, Some(holder), now),
             // The waiters get `Done` when they ask.
             Some(value) if names::done_by(&value).is_some() => key.wake_all(),
             // The value may stay there forever.

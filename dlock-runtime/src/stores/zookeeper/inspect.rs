@@ -13,6 +13,7 @@ use crate::backend::{HolderInfo, Listed, LockInfo, Mode, SHOWN_WAITERS, WaiterIn
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::Failure;
+use crate::stores::since;
 use crate::token::{FencingToken, of_transaction};
 
 /// A list of locks, as far as it was read.
@@ -153,8 +154,10 @@ impl Ensemble {
                 None => ("", None),
             };
             // The name of another program's node may be any text.
+            let since = since::holder(said.as_bytes()).and_then(|(_, since)| since);
             HolderInfo::new(Shown(&member.name).to_string(), None)
                 .of_process(said)
+                .since_by_holder(since.and_then(since::time))
                 .token(token.filter(|token| *token > 0).map(FencingToken::from))
         });
         let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {

@@ -34,6 +34,7 @@ mod session;
 mod settings;
 mod store;
 mod wanted;
+mod watches;
 
 use self::settings::Settings;
 use self::store::ZooKeeperStore;

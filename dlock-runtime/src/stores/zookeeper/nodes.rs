@@ -29,6 +29,9 @@ pub(crate) struct Node {
     pub(super) czxid: i64,
     /// When it was made, in milliseconds of the leader's clock.
     pub(super) ctime: i64,
+    /// Since when the request has the lock, if it had to wait: in milliseconds since 1970, by this
+    /// host's clock.
+    pub(super) since: Option<u64>,
     /// Keeps the node from being swept away for as long as somebody knows of it.
     claim: Arc<Claim>,
 }
@@ -42,6 +45,7 @@ impl Node {
             name: String::new(),
             czxid: 0,
             ctime: 0,
+            since: None,
             claim: session.wanted.claim(path),
         }
     }

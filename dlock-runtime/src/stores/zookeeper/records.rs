@@ -3,10 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use zookeeper_client::Error;
+
 use super::nodes::Node;
 use super::session::AT_ONCE;
+use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
+use crate::stores::since::held;
 use crate::sync::Mutex;
 
 /// A node that holds a lock, or that nobody wants any more.
@@ -16,6 +20,17 @@ pub(crate) struct Record {
     ttl: Duration,
     /// When the question was sent that last showed the node. `None`: it is not there.
     seen_at: Mutex<Option<Instant>>,
+    since: Mutex<Since>,
+}
+
+/// Whether the node is to say since when the lock is held.
+enum Since {
+    /// With the first renewal.
+    Later(u64),
+    /// With the next look at the node, which then has this content.
+    Now(Arc<[u8]>),
+    /// It says so, or has nothing to say.
+    Settled,
 }
 
 /// The nodes that hold locks.
@@ -25,6 +40,7 @@ pub(super) struct Held(Mutex<Vec<Weak<Record>>>);
 impl Record {
     fn new(node: Node, ttl: Duration, seen_at: Option<Instant>) -> Arc<Self> {
         Arc::new(Self {
+            since: Mutex::new(node.since.map_or(Since::Settled, Since::Later)),
             node,
             ttl,
             seen_at: Mutex::new(seen_at),
@@ -39,6 +55,26 @@ impl Record {
     /// When it was last seen. `None`: it is not there any more.
     pub(super) fn seen_at(&self) -> Option<Instant> {
         self.seen_at.lock().filter(|_| !self.node.session.is_over())
+    }
+
+    /// Whether the node must be looked at to say since when the lock is held, now that the lock is
+    /// renewed. With another ttl than before it is not: that keeps the lock (`min_hold`).
+    pub(super) fn is_to_say_since(&self, request: &Request) -> bool {
+        let mut since = self.since.lock();
+        if let Since::Later(ms) = *since
+            && request.ttl == self.ttl
+        {
+            let text = held(&request.owner.to_string(), Some(ms));
+            *since = Since::Now(text.into_bytes().into());
+        }
+        matches!(*since, Since::Now(_)) && self.seen_at().is_some()
+    }
+
+    fn to_say(&self) -> Option<Arc<[u8]>> {
+        match &*self.since.lock() {
+            Since::Now(text) => Some(Arc::clone(text)),
+            Since::Later(_) | Since::Settled => None,
+        }
     }
 
     /// Whether the node must be looked at before a lease of this ttl can be extended. A look within
@@ -89,20 +125,29 @@ impl Held {
     }
 }
 
-/// Checks in one transaction that the nodes exist. If one does not, the others are checked in
-/// another transaction. All are of one session: those of an ended session are gone with it.
+/// Checks in one transaction that the nodes exist, and writes what they are to say. If one does not
+/// exist, the others are checked in another transaction. All are of one session: those of an ended
+/// session are gone with it.
 async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Result<(), Failure> {
     while let Some(first) = records.first() {
         let session = Arc::clone(&first.node.session);
-        let paths: Vec<_> = records.iter().map(|record| record.node.path()).collect();
-        match session.check(&paths, deadline).await? {
+        let nodes = records
+            .iter()
+            .map(|record| (record.node.path(), record.to_say()));
+        let nodes: Vec<_> = nodes.collect();
+        match session.check(&nodes, deadline).await? {
             Ok(sent_at) => {
-                for record in records.drain(..) {
+                for (record, (_, said)) in records.drain(..).zip(nodes) {
                     let mut seen_at = record.seen_at.lock();
                     *seen_at = seen_at.map(|last| last.max(sent_at));
+                    if said.is_some() {
+                        *record.since.lock() = Since::Settled;
+                    }
                 }
             }
-            Err(missing) => *records.remove(missing).seen_at.lock() = None,
+            Err((missing, Error::NoNode)) => *records.remove(missing).seen_at.lock() = None,
+            // The lease does not depend on what its node says.
+            Err((refused, _)) => *records[refused].since.lock() = Since::Settled,
         }
     }
     Ok(())

@@ -16,16 +16,13 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{
-    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, OneshotWatcher, SessionState,
-    Stat,
+    Client, Error, MultiReadResult, MultiWriteError, MultiWriter, SessionState, Stat,
 };
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
@@ -51,12 +48,12 @@ pub(crate) struct Session {
     pub(super) wanted: Wanted,
     /// The servers, as messages name them.
     pub(super) place: String,
-    context: Context,
+    pub(super) context: Context,
     /// The longest lease that the session can carry.
     pub(super) longest: Duration,
     /// When the last confirmed write was sent.
     proven: Mutex<Instant>,
-    over: CancellationToken,
+    pub(super) over: CancellationToken,
 }
 
 impl Session {
@@ -168,22 +165,9 @@ impl Session {
         answer.ok().flatten()
     }
 
-    async fn is_connected(&self) {
+    pub(super) async fn is_connected(&self) {
         let mut states = self.client.state_watcher();
         while states.state() != SessionState::SyncConnected {
-            states.changed().await;
-        }
-    }
-
-    /// Resolves when there has been no connection for this long.
-    async fn is_silent_for(&self, limit: Duration) {
-        let time = &self.context.time;
-        let mut states = self.client.state_watcher();
-        while time
-            .bound(time.after(limit), self.is_connected())
-            .await
-            .is_ok()
-        {
             states.changed().await;
         }
     }
@@ -268,26 +252,35 @@ impl Session {
         Ok(said.unwrap_or(Err((0, Error::NoNode))).map(|()| sent_at))
     }
 
-    /// Checks that nodes exist, by a transaction that changes nothing. Returns when it was sent; or
-    /// the index of a node that is missing.
+    /// Checks that nodes exist, by a transaction that changes nothing but the content of those that
+    /// have another one here. Returns when it was sent; or the index of a node that is missing, or
+    /// whose content cannot be changed.
     pub(super) async fn check(
         &self,
-        paths: &[String],
+        nodes: &[(String, Option<Arc<[u8]>>)],
         deadline: Deadline,
-    ) -> Result<Result<Instant, usize>, Failure> {
-        let place = paths.first().map_or("", String::as_str);
+    ) -> Result<Result<Instant, (usize, Error)>, Failure> {
+        let place = nodes.first().map_or("", |(path, _)| path.as_str());
         let checked = self.transact(place, deadline, |steps| {
-            // -1: of any version.
-            let mut paths = paths.iter();
-            paths.try_for_each(|path| steps.add_check_version(path, -1))
+            // Of any version, since an operator may have written the same content again (`broken`).
+            // No node is made.
+            nodes.iter().try_for_each(|(path, content)| match content {
+                Some(content) => steps.add_set_data(path, content, None),
+                None => steps.add_check_version(path, -1),
+            })
         });
-        match checked.await? {
+        let (index, error) = match checked.await? {
             Ok(sent_at) => {
                 self.prove(sent_at);
-                Ok(Ok(sent_at))
+                return Ok(Ok(sent_at));
             }
-            Err((index, Error::NoNode)) => Ok(Err(index)),
-            Err((_, error)) => Err(self.refused(place, error)),
+            Err(refused) => refused,
+        };
+        match nodes.get(index) {
+            Some((_, content)) if error == Error::NoNode || content.is_some() => {
+                Ok(Err((index, error)))
+            }
+            _ => Err(self.refused(place, error)),
         }
     }
 
@@ -339,71 +332,6 @@ impl Session {
             deleted.await?;
         }
         Ok(())
-    }
-
-    /// Waits until the node at this path is gone, or may be. The end of the session ends the wait
-    /// too, since the waiter's own place is gone then. Returns at once if there is a node at
-    /// `unless`: it may have been made before the watch was set.
-    pub(super) async fn wait_for_the_end_of(
-        &self,
-        path: &str,
-        unless: Option<&str>,
-    ) -> Result<(), Failure> {
-        let deadline = self.context.time.after(self.context.request_timeout / 2);
-        let watched = self.ask(path, deadline, |client| {
-            // A watch of the data, which is not left behind if there is no node. Both are sent at
-            // once, and the server runs them in this order.
-            let watched = client.get_and_watch_data(path);
-            let told = OptionFuture::from(unless.map(|unless| client.check_stat(unless)));
-            async {
-                let (watched, told) = join(watched, told).await;
-                let (_, _, watcher) = watched?;
-                Ok((watcher, told.transpose()?.flatten().is_some()))
-            }
-        });
-        match watched.await?.0 {
-            Some((watcher, false)) => self.outlasts(self.is_told(watcher)).await,
-            Some((_, true)) | None => Ok(()),
-        }
-    }
-
-    /// Waits until a watch reports something, or the session ends.
-    pub(super) async fn is_told(&self, watcher: OneshotWatcher) {
-        // The client's watcher panics if the client's own task has ended.
-        let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
-        if changed.await.is_err() {
-            self.over.cancel();
-        }
-    }
-
-    /// Waits for this, or until the session has ended; but not for long without a connection.
-    pub(super) async fn outlasts(&self, waits: impl Future<Output = ()>) -> Result<(), Failure> {
-        // After this long without a connection, the same time is left to ask again.
-        let limit = self.context.request_timeout / 2;
-        tokio::select! {
-            () = waits => {}
-            () = self.over.cancelled() => {}
-            () = self.is_silent_for(limit) => return Err(Failure::not_sent()),
-        }
-        Ok(())
-    }
-
-    /// Resolves when the session has ended.
-    pub(super) async fn ends(&self) {
-        self.over.cancelled().await;
-    }
-
-    /// The nodes of a folder, and a watch that reports the next node that comes or goes. `None`:
-    /// there is no folder.
-    pub(super) async fn list_and_watch(
-        &self,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<Option<(Vec<String>, OneshotWatcher)>, Failure> {
-        let listed = self.ask(folder, deadline, |client| {
-            client.list_and_watch_children(folder)
-        });
-        Ok(listed.await?.0)
     }
 
     /// The failure if the server refuses what it was asked for there.

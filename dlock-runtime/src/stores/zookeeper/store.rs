@@ -19,6 +19,7 @@ use super::queue::{QueuePosition, queue_position};
 use super::records::{Held, Record};
 use super::session::AT_ONCE;
 use super::settings::Settings;
+use crate::backend::origin::unix_ms;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode,
     Owner, Protocol, Renewed, Request, Servers, TokenTier,
@@ -54,6 +55,8 @@ pub(crate) enum Awaited {
 pub(crate) struct Attempt {
     /// The request's node, which may not be there yet.
     node: Option<Node>,
+    /// The request was behind others at some time.
+    has_waited: bool,
     /// The node that tells a waiter to leave the queue.
     word: Option<Word>,
     /// A list of locks, as far as it was read.
@@ -132,7 +135,9 @@ impl Store for ZooKeeperStore {
         let node = &mut attempt.node;
         let is_over = |node: &mut Node| node.session.is_over();
         node.take_if(is_over);
-        let taken = self.pursue(request, want, deadline, node).await;
+        let has_waited = attempt.has_waited;
+        let taken = self.pursue(request, want, has_waited, deadline, node).await;
+        attempt.has_waited |= matches!(taken, Ok(Take::Behind(_)));
         taken.or_else(|failure| {
             if node.take_if(is_over).is_some() {
                 return Ok(Take::PlaceLost(None));
@@ -147,7 +152,8 @@ impl Store for ZooKeeperStore {
     }
 
     /// A lease counts from when its node was last seen, so a renewal that comes soon after that
-    /// needs no look.
+    /// needs no look. The exception is the first one of a lock that was waited for: with its look,
+    /// the node is told since when the lock is held. So a shorter section pays nothing for that.
     async fn renew(
         &self,
         due: &mut [Due<Self>],
@@ -155,12 +161,13 @@ impl Store for ZooKeeperStore {
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
         let now = self.now();
-        let unseen = due
-            .iter()
-            .filter(|due| due.record.is_to_be_seen(due.request.ttl, now))
-            .map(|due| Arc::clone(&due.record))
-            .collect();
-        let failure = self.held.look_at(unseen, now, deadline).await.err();
+        let is_due = |due: &&Due<Self>| {
+            let (request, record) = (&due.request, &due.record);
+            record.is_to_say_since(request) || record.is_to_be_seen(request.ttl, now)
+        };
+        let looked_at = due.iter().filter(is_due);
+        let looked_at = looked_at.map(|due| Arc::clone(&due.record)).collect();
+        let failure = self.held.look_at(looked_at, now, deadline).await.err();
         let extended = |due: &Due<Self>| {
             let (ttl, record) = (due.request.ttl, &due.record);
             let Some(seen_at) = record.seen_at() else {
@@ -366,6 +373,7 @@ impl ZooKeeperStore {
         &self,
         request: &Request,
         want: Want,
+        has_waited: bool,
         deadline: Deadline,
         node: &mut Option<Node>,
     ) -> Result<Take<Self>, Failure> {
@@ -427,6 +435,9 @@ impl ZooKeeperStore {
                 return Ok(Take::Behind(Behind { name, watch }));
             }
             QueuePosition::Holds => {
+                if has_waited {
+                    own.since.get_or_insert_with(unix_ms);
+                }
                 let floor = floor.map_err(Failure::refused)?;
                 let granted = self.granted(request, own, floor, seen_at, deadline).await?;
                 if let Some(granted) = granted {
@@ -455,7 +466,7 @@ impl ZooKeeperStore {
         // still be ahead, so another write is made.
         let ends = session.begin(seen_at, ttl) + ttl;
         if ends.saturating_duration_since(self.now()) < ttl * 3 / 4 {
-            match session.check(&[node.path()], deadline).await? {
+            match session.check(&[(node.path(), None)], deadline).await? {
                 Ok(sent_at) => seen_at = sent_at,
                 Err(_) => return Ok(None),
             }
