@@ -18,6 +18,8 @@ mod ended;
 mod fault;
 mod history;
 mod moment;
+#[cfg(test)]
+mod network;
 mod order;
 mod plan;
 #[cfg(test)]
