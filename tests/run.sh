@@ -203,12 +203,11 @@ simulations() {
 }
 
 # So many histories on real servers of each store, drawn anew each time. What fails is named
-# here too, with its command, and servers that did not start apart from that. The test beside the
-# program has it built on what the tests are built on. Most of the time a history waits, so that
-# six at once are what two processors can do.
+# with its command here too, and servers that did not start apart from that. Without
+# optimization, logins alone keep a busy machine from anything else. Most of the time a history
+# waits, so that six at once are what two processors can do.
 histories() {
-  cargo build --workspace --all-features --quiet --bin dlock-histories --test seen &&
-    "${CARGO_TARGET_DIR:-target}/debug/dlock-histories" --store all --histories "$1" --at-once 6
+  cargo run --release --quiet -p dlock-histories -- --store all --histories "$1" --at-once 6
 }
 
 install_missing
@@ -224,7 +223,6 @@ step "Tests" all_tests
 if [ -n "$all" ]; then
   step "Redisson in Java" redisson_in_java
   step "Alerts in Prometheus" alerts
-  step "Histories" histories 2
   # Each of these builds once more what the tests have built.
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
@@ -244,6 +242,7 @@ if [ -n "$all" ]; then
       --features "$store" --quiet -- -D warnings
   done
   step "Simulator" simulations 3000
+  step "Histories" histories 2
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi
 
