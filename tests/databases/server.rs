@@ -144,8 +144,9 @@ impl<D: Kind> server::Kind for Database<D> {
         D::kill(process);
     }
 
-    async fn answers(&self, _: u32, _: &Path) -> bool {
-        self.connect(D::OWN).await.is_ok()
+    async fn answers(&self, _: u32, _: &Path) -> Result<(), String> {
+        let connected = self.connect(D::OWN).await;
+        connected.map(drop).map_err(|error| error.to_string())
     }
 }
 

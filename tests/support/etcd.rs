@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use super::port::{free_port, hosts};
 use super::process::command;
 use super::server::{Kind, Server, Shared};
+use super::start::{ATTEMPTS, all_up};
 use super::tls::Certificates;
 use super::wait::{HANG, eventually, within};
 
@@ -189,10 +190,13 @@ impl Kind for Etcd {
         server
     }
 
-    async fn answers(&self, _: u32, _: &Path) -> bool {
+    async fn answers(&self, _: u32, _: &Path) -> Result<(), String> {
         let health = self.try_control(&["endpoint", "health"]).await;
-        let refused = String::from_utf8_lossy(&health.stderr).contains("user name is empty");
-        health.status.success() || refused
+        let errors = String::from_utf8_lossy(&health.stderr);
+        match health.status.success() || errors.contains("user name is empty") {
+            true => Ok(()),
+            false => Err(errors.into_owned()),
+        }
     }
 }
 
@@ -238,7 +242,7 @@ impl Cluster {
         let setup = setup
             .with("--heartbeat-interval=100")
             .with("--election-timeout=1000");
-        for _ in 0..5 {
+        for attempt in 1..=ATTEMPTS {
             let mut servers: Vec<_> = (0..3)
                 .map(|number| {
                     let mut server = Etcd::new(format!("m{number}"), setup.clone());
@@ -252,25 +256,15 @@ impl Cluster {
                 // They wait for each other.
                 server.spawn();
             }
-            let mut cluster = Self {
-                servers,
-                peers: peers.clone(),
-                strangers: strangers.clone(),
-            };
-            if cluster.is_up().await {
-                return cluster;
+            if all_up(&mut servers, attempt).await {
+                return Self {
+                    servers,
+                    peers,
+                    strangers,
+                };
             }
         }
-        panic!("three etcd servers did not start on any of five sets of free ports");
-    }
-
-    async fn is_up(&mut self) -> bool {
-        for server in &mut self.servers {
-            if !server.is_up().await {
-                return false;
-            }
-        }
-        true
+        panic!("three etcd servers did not start in {ATTEMPTS} attempts");
     }
 
     /// Which of those that run the others follow.

@@ -57,8 +57,12 @@ impl Kind for Memcached {
         server
     }
 
-    async fn answers(&self, process: u32, _: &Path) -> bool {
-        self.try_stat("pid") == Some(process.into())
+    async fn answers(&self, process: u32, _: &Path) -> Result<(), String> {
+        match self.try_stat("pid", Duration::from_secs(2)) {
+            Ok(answering) if answering == Some(process.into()) => Ok(()),
+            Ok(answering) => Err(format!("process {answering:?} has answered")),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
@@ -70,13 +74,13 @@ impl Memcached {
     /// Sends a line, as an operator would with `telnet`, and reads up to a line
     /// that begins with one of `ends`.
     pub(crate) fn ask(&self, line: &str, ends: &[&str]) -> Vec<String> {
-        self.try_ask(line.as_bytes(), ends)
+        self.try_ask(line.as_bytes(), ends, HANG)
             .unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    fn try_ask(&self, line: &[u8], ends: &[&str]) -> io::Result<Vec<String>> {
+    fn try_ask(&self, line: &[u8], ends: &[&str], limit: Duration) -> io::Result<Vec<String>> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        stream.set_read_timeout(Some(HANG))?;
+        stream.set_read_timeout(Some(limit))?;
         (&stream).write_all(&[line, b"\r\n"].concat())?;
         let mut lines = Vec::new();
         for line in BufReader::new(&stream).split(b'\n') {
@@ -102,19 +106,19 @@ impl Memcached {
         talk().expect("our own memcached")
     }
 
-    fn try_stat(&self, name: &str) -> Option<u64> {
-        let stats = self.try_ask(b"stats", &["END"]).ok()?;
+    fn try_stat(&self, name: &str, limit: Duration) -> io::Result<Option<u64>> {
+        let stats = self.try_ask(b"stats", &["END"], limit)?;
         let mut values = stats.iter().filter_map(|line| {
             let (found, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
             (found == name).then(|| value.parse().ok())?
         });
-        values.next()
+        Ok(values.next())
     }
 
     /// A number of the server's own statistics.
     pub(crate) fn stat(&self, name: &str) -> u64 {
-        self.try_stat(name)
-            .unwrap_or_else(|| panic!("memcached says nothing of {name}"))
+        let value = self.try_stat(name, HANG).ok().flatten();
+        value.unwrap_or_else(|| panic!("memcached says nothing of {name}"))
     }
 
     /// Whether there was such an item, which is gone now.

@@ -14,6 +14,8 @@
 pub(crate) mod cluster;
 pub(crate) mod crowd;
 pub(crate) mod documented;
+#[cfg(feature = "zookeeper")]
+mod ensemble;
 pub(crate) mod etcd;
 #[cfg(feature = "redis")]
 pub(crate) mod ghosts;
@@ -25,6 +27,7 @@ pub(crate) mod nodes;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod server;
+mod start;
 pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

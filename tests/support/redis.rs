@@ -274,11 +274,13 @@ impl Redis {
         until("the replicas follow", have, enough).await;
     }
 
-    async fn answering_process(&self) -> Option<u32> {
-        let info: String = self.try_command(&["INFO", "server"]).await?;
+    async fn answering_process(&self) -> RedisResult<String> {
+        let mut connection = self.connect().await?;
+        let mut command = redis::cmd("INFO");
+        let info: String = command.arg("server").query_async(&mut connection).await?;
         let mut lines = info.lines();
         let process = lines.find_map(|line| line.strip_prefix("process_id:"));
-        process?.trim().parse().ok()
+        Ok(process.unwrap_or("of no number").trim().to_owned())
     }
 }
 
@@ -360,8 +362,12 @@ impl Kind for Redis {
         server
     }
 
-    async fn answers(&self, process: u32, _: &Path) -> bool {
-        self.answering_process().await == Some(process)
+    async fn answers(&self, process: u32, _: &Path) -> Result<(), String> {
+        match self.answering_process().await {
+            Ok(answering) if answering == process.to_string() => Ok(()),
+            Ok(answering) => Err(format!("process {answering} has answered")),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 

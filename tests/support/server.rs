@@ -5,13 +5,16 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
 use super::dir::TempDir;
 use super::machine::{self, Machine};
 use super::process::Process;
-use super::wait::eventually;
+use super::start::{ATTEMPTS, NotUp, all_up};
+use super::wait::{HANG, STEP};
 
 /// What is particular to one kind of server.
 pub(crate) trait Kind {
@@ -38,9 +41,9 @@ pub(crate) trait Kind {
         None
     }
 
-    /// Whether what answers on its port is this process, in this folder. It may be
-    /// another server, which has taken the port.
-    async fn answers(&self, process: u32, dir: &Path) -> bool;
+    /// Whether what answers on its port is this process, in this folder: it may be another
+    /// server, which has taken the port. If not, what came in place of its answer.
+    async fn answers(&self, process: u32, dir: &Path) -> Result<(), String>;
 
     /// Ends it as a failure of its machine does: what was not on disk is lost.
     fn kill(process: &mut Process) {
@@ -51,26 +54,30 @@ pub(crate) trait Kind {
 /// A server that runs, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server<K: Kind> {
-    kind: K,
-    dir: TempDir,
-    process: Option<Process>,
+    pub(super) kind: K,
+    pub(super) dir: TempDir,
+    pub(super) process: Option<Process>,
 }
 
 impl<K: Kind> Server<K> {
     pub(crate) async fn of(kind: K) -> Self {
         let mut server = Self::not_started(kind);
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            if server.launch().await {
+        for attempt in 1..=ATTEMPTS {
+            server.spawn();
+            if all_up(std::slice::from_mut(&mut server), attempt).await {
                 return server;
             }
-            server.take_ports();
+            server.is_new();
         }
-        panic!(
-            "{} did not start on any of five free ports:\n{}",
-            K::NAME,
-            server.logged()
-        );
+        panic!("{} did not start in {ATTEMPTS} attempts", K::NAME);
+    }
+
+    /// Nothing is left of what did not serve, and somebody else may have its ports.
+    fn is_new(&mut self) {
+        self.kill();
+        self.kind.take_ports();
+        self.dir = TempDir::default();
+        self.kind.install(self.dir.path());
     }
 
     pub(super) fn not_started(mut kind: K) -> Self {
@@ -107,28 +114,6 @@ impl<K: Kind> Server<K> {
         self.process = Some(process.unwrap_or_else(|error| panic!("{error}; {}", needed())));
     }
 
-    /// Waits until it answers. It ends at once if its port is taken.
-    pub(super) async fn is_up(&mut self) -> bool {
-        let Self { kind, dir, process } = self;
-        let process = process.as_mut().expect("it was spawned");
-        let up = eventually("the server answers or has ended", async || {
-            if process.ended().is_some() {
-                return Some(false);
-            }
-            kind.answers(process.id(), dir.path()).await.then_some(true)
-        });
-        let up = up.await;
-        if !up {
-            self.kill();
-        }
-        up
-    }
-
-    async fn launch(&mut self) -> bool {
-        self.spawn();
-        self.is_up().await
-    }
-
     pub(crate) fn port(&self) -> u16 {
         self.kind.port()
     }
@@ -150,7 +135,7 @@ impl<K: Kind> Server<K> {
     /// There is room again. Some end when there is none: those are started again.
     pub(crate) async fn empty_disk(&mut self) {
         machine::empty_disk(self.running().id());
-        if !self.is_up().await {
+        if self.is_up(ATTEMPTS).await.is_err() {
             self.restart().await;
         }
     }
@@ -165,11 +150,25 @@ impl<K: Kind> Server<K> {
     /// ours but for the moment in which it was down, and what is left of it may keep it
     /// from starting for a while.
     pub(crate) async fn restart(&mut self) {
-        self.kill();
-        eventually("it starts again", async || {
-            self.launch().await.then_some(())
-        })
-        .await;
+        let (begun, mut attempt) = (Instant::now(), 1);
+        loop {
+            self.kill();
+            self.spawn();
+            // A busy machine takes its time, and what is killed has to begin anew.
+            let Err(why) = self.is_up(ATTEMPTS).await else {
+                return;
+            };
+            let told = self.told(&why);
+            match why {
+                NotUp::Ended(_) => assert!(begun.elapsed() < HANG, "it ends again: {told}"),
+                NotUp::Silent(_) => {
+                    assert!(attempt < ATTEMPTS, "it does not serve again: {told}");
+                    eprintln!("attempt {attempt} of {ATTEMPTS} to start it again: {told}");
+                    attempt += 1;
+                }
+            }
+            sleep(STEP).await;
+        }
     }
 
     /// `SIGSTOP`: connections stay open and nothing is answered.

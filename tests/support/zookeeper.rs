@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+pub(crate) use super::ensemble::{Cuts, Ensemble};
 use super::machine::Machine;
-use super::port::{free_port, hosts};
+use super::port::free_port;
 use super::process::command;
 use super::program::Program;
-use super::proxy::Proxy;
 use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
-use super::wait::{eventually, eventually_blocking};
+use super::wait::eventually_blocking;
 
 /// What sessions are measured by, in milliseconds: short, so that the end of one
 /// is seen within a test.
@@ -26,25 +26,25 @@ const TICK: u64 = 200;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
     /// User and password for SASL.
-    login: Option<(&'static str, &'static str)>,
-    tls: bool,
+    pub(super) login: Option<(&'static str, &'static str)>,
+    pub(super) tls: bool,
     /// How often it removes empty containers, and nodes whose time is over: once a minute if
     /// that is not said.
-    tidies: Option<Duration>,
+    pub(super) tidies: Option<Duration>,
     /// Has nodes that end after a time.
-    extended: bool,
+    pub(super) extended: bool,
     /// A server that hears nothing of the leader takes long to notice.
-    patient: bool,
+    pub(super) patient: bool,
     /// Its number in an ensemble, and all peers of that.
-    member: Option<(usize, Vec<Peer>)>,
-    machine: Option<Machine>,
+    pub(super) member: Option<(usize, Vec<Peer>)>,
+    pub(super) machine: Option<Machine>,
 }
 
 /// Where a member of an ensemble is found by the others.
 #[derive(Clone, Copy, Debug)]
-struct Peer {
-    quorum: u16,
-    election: u16,
+pub(super) struct Peer {
+    pub(super) quorum: u16,
+    pub(super) election: u16,
 }
 
 impl Setup {
@@ -135,7 +135,7 @@ impl ZooKeeperServer {
 }
 
 impl ZooKeeper {
-    fn new(setup: Setup) -> Self {
+    pub(super) fn new(setup: Setup) -> Self {
         Self {
             port: 0,
             tls_port: 0,
@@ -184,7 +184,7 @@ impl ZooKeeper {
     }
 
     /// `leader`, `follower` or `standalone`, if it serves.
-    fn mode(&self) -> Option<String> {
+    pub(super) fn mode(&self) -> Option<String> {
         let answer = self.asked("srvr")?;
         let mode = answer
             .lines()
@@ -283,12 +283,17 @@ impl Kind for ZooKeeper {
         server
     }
 
-    async fn answers(&self, _: u32, dir: &Path) -> bool {
-        let dir = dir.to_string_lossy();
-        let is_ours = self.asked("conf").is_some_and(|conf| conf.contains(&*dir));
-        // Its encrypted port comes after the other one.
-        let (address, tls) = ((Ipv4Addr::LOCALHOST, self.tls_port), self.setup.tls);
-        is_ours && (!tls || TcpStream::connect(address).is_ok())
+    async fn answers(&self, _: u32, dir: &Path) -> Result<(), String> {
+        let conf = asked(self.port, "conf").map_err(|error| error.to_string())?;
+        if !conf.contains(&*dir.to_string_lossy()) {
+            return Err(format!("another folder, or none: {conf:?}"));
+        }
+        if self.setup.tls {
+            // Its encrypted port comes after the other one.
+            let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, self.tls_port));
+            connected.map_err(|error| format!("its encrypted port: {error}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -313,114 +318,6 @@ fn libraries() -> String {
 
 /// Changes what a server that is stopped has kept on disk.
 const NEXT_NUMBER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/NextNumber.java");
-
-/// Three servers that keep one state by majority.
-#[derive(Debug)]
-pub(crate) struct Ensemble(pub(crate) Vec<ZooKeeperServer>);
-
-impl Ensemble {
-    /// Up, with a leader.
-    pub(crate) async fn start() -> Self {
-        Self::with(Setup::default()).await
-    }
-
-    pub(crate) async fn with(setup: Setup) -> Self {
-        let peers = peers();
-        let setup = setup.tidy();
-        Self::of([peers.clone(), peers.clone(), peers], setup).await
-    }
-
-    /// The same, of servers that can be cut off from one another.
-    pub(crate) async fn start_divisible() -> (Self, Cuts) {
-        Self::divisible(Setup::default()).await
-    }
-
-    pub(crate) async fn divisible(setup: Setup) -> (Self, Cuts) {
-        let peers = peers();
-        let mut cuts = Cuts(Vec::new());
-        let views = [0, 1, 2].map(|from| {
-            let mut view = peers.clone();
-            for (to, peer) in view.iter_mut().enumerate().filter(|(to, _)| *to != from) {
-                for port in [&mut peer.quorum, &mut peer.election] {
-                    let proxy = Proxy::to(*port);
-                    *port = proxy.port();
-                    cuts.0.push(([from, to], proxy));
-                }
-            }
-            view
-        });
-        let setup = Setup {
-            patient: true,
-            ..setup.tidy()
-        };
-        (Self::of(views, setup).await, cuts)
-    }
-
-    /// Each server has a view of its own of where the others are.
-    async fn of(views: [Vec<Peer>; 3], setup: Setup) -> Self {
-        let mut servers = Vec::new();
-        for (number, peers) in views.into_iter().enumerate() {
-            let mut server = Server::not_started(ZooKeeper::new(Setup {
-                member: Some((number, peers)),
-                ..setup.clone()
-            }));
-            server.spawn();
-            servers.push(server);
-        }
-        let ensemble = Self(servers);
-        ensemble.is_whole().await;
-        ensemble
-    }
-
-    /// Waits until every server serves.
-    pub(crate) async fn is_whole(&self) {
-        eventually("the ensemble serves", async || {
-            let modes = self.0.iter().map(|server| server.mode());
-            let serving = modes.flatten().filter(|mode| mode != "looking").count();
-            (serving == self.0.len()).then_some(())
-        })
-        .await;
-    }
-
-    /// The number of the leader.
-    pub(crate) async fn leader(&self) -> usize {
-        eventually("the ensemble has a leader", async || {
-            self.0
-                .iter()
-                .position(|server| server.mode().as_deref() == Some("leader"))
-        })
-        .await
-    }
-
-    pub(crate) fn hosts(&self) -> String {
-        let ports: Vec<_> = self.0.iter().map(ZooKeeperServer::port).collect();
-        hosts(&ports)
-    }
-}
-
-fn peers() -> Vec<Peer> {
-    let peer = |_| Peer {
-        quorum: free_port(),
-        election: free_port(),
-    };
-    (0..3).map(peer).collect()
-}
-
-/// The ways between the servers of an ensemble.
-#[derive(Debug)]
-pub(crate) struct Cuts(Vec<([usize; 2], Proxy)>);
-
-impl Cuts {
-    /// Nothing passes from or to this server: the others do not hear of it, nor
-    /// does it of them, and no connection breaks.
-    pub(crate) fn cut_off(&self, server: usize, cut_off: bool) {
-        for (ends, proxy) in &self.0 {
-            if ends.contains(&server) {
-                proxy.stall(cut_off);
-            }
-        }
-    }
-}
 
 /// A client of the test's own.
 pub(crate) async fn client(hosts: &str) -> Client {

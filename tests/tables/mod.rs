@@ -127,6 +127,7 @@ macro_rules! tables {
                 a_place_that_is_given_up_ends_no_lock_of_its_owner
             }
             quick {
+                who_had_it_a_moment_ago_does_not_overtake
                 a_call_that_stands_still_keeps_no_connection
                 a_release_that_stands_still_lets_the_next_in
             }

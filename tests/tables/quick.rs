@@ -7,10 +7,21 @@ use dlock::LockError;
 use dlock_conformance::{connect, process};
 
 use super::late::{SOON, calm, had_without_an_answer, soon};
+use super::permits::wait_there;
 use super::{FarTables, Tables};
-use crate::support::locks::{free, had, healed_at, held, impatient, nothing_left, queued, served};
+use crate::support::locks::{
+    free, had, healed_at, held, impatient, is_busy, nothing_left, queued, served,
+};
 use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::wait::{HANG, eventually, within};
+
+/// It is free, and the next in the queue has not come for it yet.
+pub(crate) async fn who_had_it_a_moment_ago_does_not_overtake<S: Tables>(store: &mut S) {
+    let manager = process(&*store).await;
+    had(&manager, "key").await;
+    wait_there(store, &[("1.1", 'w')]).await;
+    is_busy(manager.lock("key").try_acquire().await);
+}
 
 /// It has sent something, and nobody comes for the answer. There is a single connection, or
 /// there are few.

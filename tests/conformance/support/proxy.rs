@@ -1,13 +1,15 @@
 //! A TCP proxy that can disturb its connections.
 
+use std::io::Cursor;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -275,7 +277,7 @@ async fn accept_all(
 }
 
 /// One connection, until either side or a cut ends it.
-async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults>) {
+async fn carry(mut client: TcpStream, target: u16, mut state: watch::Receiver<Faults>) {
     let (born, freezes) = {
         let now = state.borrow();
         (now.cuts, now.freezes)
@@ -283,12 +285,25 @@ async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults
     if state.borrow().refuse || state.borrow().shut {
         return;
     }
-    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
-        return;
+    let mut connecting = pin!(TcpStream::connect((Ipv4Addr::LOCALHOST, target)));
+    let mut early = Vec::new();
+    let server = loop {
+        tokio::select! {
+            connected = &mut connecting => match connected {
+                Ok(server) => break server,
+                Err(_) => return,
+            },
+            // A client that has gone does not stay in the queue of an overloaded server, which
+            // would otherwise meet only those who have gone.
+            read = client.read_buf(&mut early) => if !matches!(read, Ok(1..)) {
+                return;
+            },
+        }
     };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    let from_client = Cursor::new(early).chain(from_client);
     tokio::select! {
         () = pump(from_client, to_server, state.clone(), freezes, false) => {}
         () = pump(from_server, to_client, state.clone(), freezes, true) => {}
@@ -297,7 +312,7 @@ async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults
 }
 
 async fn pump(
-    mut from: OwnedReadHalf,
+    mut from: impl AsyncRead + Unpin,
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<Faults>,
     freezes: u64,

@@ -20,7 +20,7 @@ use crate::moment::Moment;
 use crate::order;
 use crate::plan::{Plan, Step};
 use crate::support::machine::{self, Machine};
-use crate::topology::{self, Inflicted, SHORT_TTL, ServerFault, Setting, Topology, clock_step};
+use crate::topology::{Inflicted, SHORT_TTL, ServerFault, Setting, Topology, clock_step};
 use crate::worker::{Orders, REQUEST_TIMEOUT, stubborn};
 
 /// No history is shorter, nor has fewer faults.
@@ -93,10 +93,8 @@ impl Drop for History {
     }
 }
 
-/// Runs the history of this seed. Panics at what must not be.
-pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
-    let mut draws = Rng::with_seed(seed);
-    let (topology, setting) = topology::start(store, &mut draws).await;
+/// Runs the history of which the rest is to be drawn. Panics at what must not be.
+pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws: Rng) -> Outcomes {
     let all = Fault::all(&*topology, &setting);
     let mut plan = Plan::new(all, setting.longest_fault(), draws.fork());
     let judge = judge(&*topology, setting).await;

@@ -9,15 +9,21 @@
 //! refuses older tokens and writes down all that happens. A history fails when two
 //! bodies overlap, a token does not rise or an update is lost where the store's page does
 //! not allow it; when a call takes too long or is told something that was not so; or when
-//! after the last fault a lock cannot be had or something is left.
+//! after the last fault a lock cannot be had or something is left. Servers that do not start
+//! are told apart from that: such a history judges nothing.
 
 mod call;
 mod databases;
+mod ended;
 mod fault;
 mod history;
 mod moment;
+#[cfg(test)]
+mod network;
 mod order;
 mod plan;
+#[cfg(test)]
+mod starts;
 mod summary;
 #[path = "../../support/mod.rs"]
 mod support;
@@ -28,8 +34,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
+use fastrand::Rng;
 use lexopt::prelude::*;
 
+use ended::{Ended, attempted};
 use summary::Summary;
 use topology::STORES;
 
@@ -39,8 +47,10 @@ Usage: dlock-histories --store STORE|all [--histories N] [--seed S] [--at-once N
   --store      redis, sentinel, cluster, cluster-quorum, redlock, etcd, zookeeper,
                postgres, mysql, sqlite, memcached, or all of them
   --histories  how many of each [1]
-  --seed       that of the first; those after it follow [drawn]
-  --at-once    so many at the same time [1]";
+  --seed       that of the first; those after it follow, of all stores [drawn]
+  --at-once    so many at the same time [1]
+
+Ends with 1 if a history failed, and with 3 if servers did not start and nothing else failed.";
 
 struct Options {
     stores: Vec<&'static str>,
@@ -94,16 +104,15 @@ fn main() -> ExitCode {
         }
     };
     println!("the first seed is {}", options.seed);
-    ExitCode::from(u8::from(run_all(&options)))
+    run_all(&options)
 }
 
-/// Whether any of them failed. The next one begins when one is over, of the next store
-/// too, as most wait for their longest fault.
-fn run_all(options: &Options) -> bool {
-    let seeds = options.seed..options.seed + options.histories;
+/// The next one begins when one is over, of the next store too, as most wait for their
+/// longest fault.
+fn run_all(options: &Options) -> ExitCode {
     let stores = options.stores.iter();
-    let all = stores.flat_map(|store| seeds.clone().map(move |seed| (*store, seed)));
-    let all = Mutex::new(all);
+    let each = stores.flat_map(|store| (0..options.histories).map(move |_| *store));
+    let all = Mutex::new(each.zip(options.seed..));
     let (tells, told) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..options.at_once {
@@ -112,33 +121,45 @@ fn run_all(options: &Options) -> bool {
                 loop {
                     let next = all.lock().expect("no panic while it is drawn").next();
                     let Some((store, seed)) = next else { return };
-                    // What a panic says was printed as it happened.
-                    let outcomes = thread::spawn(move || run_one(store, seed)).join().ok();
-                    if outcomes.is_none() {
-                        eprintln!("FAILED: --store {store} --histories 1 --seed {seed}");
-                    }
-                    let _ = tells.send((store, outcomes));
+                    let _ = tells.send((store, seed, run_one(store, seed)));
                 }
             });
         }
         drop(tells);
-        let mut failed = false;
         let mut summaries: Vec<_> = options.stores.iter().map(|s| Summary::of(s)).collect();
-        for (store, outcomes) in told {
+        let mut code = 0;
+        let mut failures = String::new();
+        for (store, seed, ended) in told {
+            if let Some(failure) = ended.failure(store, seed) {
+                // The end of a log shows why.
+                eprintln!("FAILED: --store {store} --seed {seed}");
+                failures += &failure;
+            }
+            code = ended.code_after(code);
             let summary = summaries.iter_mut().find(|summary| summary.store == store);
             let summary = summary.expect("one for each store");
-            summary.add(outcomes);
+            summary.add(ended);
             if summary.histories == options.histories {
                 println!("{summary}");
-                failed |= summary.has_failed();
             }
         }
-        failed
+        print!("{failures}");
+        ExitCode::from(code)
     })
 }
 
-fn run_one(store: &str, seed: u64) -> history::Outcomes {
+fn run_one(store: &'static str, seed: u64) -> Ended {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().expect("a runtime");
-    runtime.block_on(history::run(store, seed))
+    let mut draws = Rng::with_seed(seed);
+    // Before there is a worker or a fault, nothing is dlock's.
+    let started = attempted(|| runtime.block_on(topology::start(store, &mut draws)));
+    let (topology, setting) = match started {
+        Ok(started) => started,
+        Err(why) => return Ended::DidNotStart(why),
+    };
+    match attempted(|| runtime.block_on(history::run(topology, setting, draws))) {
+        Ok(outcomes) => Ended::Judged(outcomes),
+        Err(why) => Ended::Failed(why),
+    }
 }

@@ -5,14 +5,17 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::call::Outcome;
+use crate::ended::Ended;
 use crate::fault::Fault;
-use crate::history::{FAULTS, LEAST, Outcomes};
+use crate::history::{FAULTS, LEAST};
 
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) store: &'static str,
     pub(crate) histories: u64,
     failed: usize,
+    /// How many had nothing to judge.
+    not_started: usize,
     calls: BTreeMap<Outcome, usize>,
     faults: BTreeMap<Fault, usize>,
     excused: usize,
@@ -30,6 +33,7 @@ impl Summary {
             store,
             histories: 0,
             failed: 0,
+            not_started: 0,
             calls: BTreeMap::new(),
             faults: BTreeMap::new(),
             excused: 0,
@@ -40,12 +44,19 @@ impl Summary {
         }
     }
 
-    /// One more, or none if it failed.
-    pub(crate) fn add(&mut self, outcomes: Option<Outcomes>) {
+    /// One more.
+    pub(crate) fn add(&mut self, ended: Ended) {
         self.histories += 1;
-        let Some(outcomes) = outcomes else {
-            self.failed += 1;
-            return;
+        let outcomes = match ended {
+            Ended::Judged(outcomes) => outcomes,
+            Ended::Failed(_) => {
+                self.failed += 1;
+                return;
+            }
+            Ended::DidNotStart(_) => {
+                self.not_started += 1;
+                return;
+            }
         };
         let faults: usize = outcomes.faults.values().sum();
         assert!(outcomes.lasted >= LEAST && faults >= FAULTS, "{outcomes:?}");
@@ -61,10 +72,6 @@ impl Summary {
         }
         self.excused += outcomes.excused;
     }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed > 0
-    }
 }
 
 impl fmt::Display for Summary {
@@ -73,6 +80,7 @@ impl fmt::Display for Summary {
             store,
             histories,
             failed,
+            not_started,
             excused,
             secure,
             spoiled,
@@ -81,6 +89,9 @@ impl fmt::Display for Summary {
         } = self;
         let seconds = self.lasted.as_secs();
         write!(f, "{store}: {histories} histories, {failed} failed")?;
+        if *not_started > 0 {
+            write!(f, ", {not_started} did not start")?;
+        }
         write!(f, "\n  {seconds} s; {secure} with passwords or TLS, ")?;
         write!(f, "{spoiled} with clocks and disks that can be spoiled, ")?;
         write!(f, "{lasting} with leases that outlast them")?;
