@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
+use crate::apart::apart;
 use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
 use crate::timer;
@@ -84,7 +85,7 @@ impl Executor {
         let handle = current_runtime(|| "connecting".to_owned())?;
         let running = Arc::new(());
         let held = Arc::downgrade(&running);
-        let task = handle.spawn(async move {
+        let task = spawn(&handle, async move {
             let _running = running;
             std::future::pending::<()>().await;
         });
@@ -160,11 +161,11 @@ impl Executor {
         runtime: &Handle,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
-        let work: BoxFuture<'static, ()> = Box::pin(work);
+        let work = apart(work);
         match self {
             #[cfg(feature = "simulation")]
             Self::Simulated(process) => process.spawn(work),
-            _ => drop(runtime.spawn(work)),
+            _ => drop(spawn_boxed(runtime, work)),
         }
     }
 
@@ -174,7 +175,7 @@ impl Executor {
         match self {
             Self::Thread(thread) => {
                 let alive = thread.alive.clone();
-                thread.handle.spawn(async move {
+                spawn(&thread.handle, async move {
                     release.await;
                     drop(alive);
                 });
@@ -184,15 +185,15 @@ impl Executor {
                 let _entered = handle.as_ref().map(Handle::enter);
                 // Memory answers at once unless a test delays it. Then neither a task nor a running
                 // runtime is needed.
-                let mut release = Box::pin(release);
+                let mut release = apart(release);
                 let mut context = Context::from_waker(Waker::noop());
                 let pending = release.as_mut().poll(&mut context).is_pending();
                 if let (true, Some(handle)) = (pending, &handle) {
-                    drop(handle.spawn(release));
+                    drop(spawn_boxed(handle, release));
                 }
             }
             #[cfg(feature = "simulation")]
-            Self::Simulated(process) => process.spawn(Box::pin(release)),
+            Self::Simulated(process) => process.spawn(apart(release)),
         }
     }
 
@@ -261,11 +262,37 @@ impl Drop for Ambient {
     }
 }
 
+/// Spawns a task on this runtime. Boxed, as tokio's part of a task is compiled again for each type
+/// of future, and for each of tokio's two schedulers.
+pub(crate) fn spawn(
+    runtime: &Handle,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    spawn_boxed(runtime, apart(work))
+}
+
+pub(crate) fn spawn_boxed(runtime: &Handle, work: BoxFuture<'static, ()>) -> JoinHandle<()> {
+    runtime.spawn(work)
+}
+
+/// Runs a future to its end on this runtime, and waits for it. `None`: the runtime has ended.
+pub(crate) async fn run_on<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let (done, result) = oneshot::channel();
+    spawn(runtime, async move {
+        let _ = done.send(work.await);
+    });
+    result.await.ok()
+}
+
 /// Spawns a task on the current runtime that ends with the set.
 pub(crate) fn spawn_into(tasks: &mut JoinSet<()>, work: impl Future<Output = ()> + Send + 'static) {
+    let work = apart(work);
     #[cfg(feature = "simulation")]
     if let Some(process) = crate::simulation::running() {
-        return process.spawn(Box::pin(work));
+        return process.spawn(work);
     }
     tasks.spawn(work);
 }

@@ -9,6 +9,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod apart;
 mod api;
 pub mod backend;
 mod clock;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::apart::apart;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, HolderInfo, Listed, LockInfo, Owner,
     Released, Renewed, Request, Servers, TokenTier, WaiterInfo,
@@ -416,7 +417,7 @@ pub struct Context {
 impl Context {
     /// Spawns a task on the manager's runtime. It runs until it ends or the engine has stopped.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.time.spawn_until(self.stopped.clone(), Box::pin(work));
+        self.time.spawn_until(self.stopped.clone(), apart(work));
     }
 
     /// How long one answer may take. It leaves time to ask another server, or to ask over a new

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 
 use super::config::Config;
@@ -28,21 +29,28 @@ static INITIALIZING: Mutex<()> = Mutex::const_new(());
 /// # Ok(()) }
 /// ```
 pub async fn init(config: Config) -> Result<(), LockError> {
-    let Ok(_initializing) = INITIALIZING.try_lock() else {
-        return Err(LockError::AlreadyInitialized);
-    };
-    if INSTALLED.get().is_some() {
-        return Err(LockError::AlreadyInitialized);
-    }
-    if config.is_memory() {
-        tracing::warn!(
-            target: "dlock",
-            "dlock uses the `memory:` store: its locks hold inside this process only"
-        );
-    }
-    let manager = LockManager::connect(config).await?;
-    let installed = INSTALLED.set(Arc::clone(manager.inner()));
-    installed.map_err(|_| LockError::AlreadyInitialized)
+    install(config).await
+}
+
+/// Boxed, so that the code is in the binary once, and not wherever `init` is awaited.
+fn install(config: Config) -> BoxFuture<'static, Result<(), LockError>> {
+    Box::pin(async move {
+        let Ok(_initializing) = INITIALIZING.try_lock() else {
+            return Err(LockError::AlreadyInitialized);
+        };
+        if INSTALLED.get().is_some() {
+            return Err(LockError::AlreadyInitialized);
+        }
+        if config.is_memory() {
+            tracing::warn!(
+                target: "dlock",
+                "dlock uses the `memory:` store: its locks hold inside this process only"
+            );
+        }
+        let manager = LockManager::connect(config).await?;
+        let installed = INSTALLED.set(Arc::clone(manager.inner()));
+        installed.map_err(|_| LockError::AlreadyInitialized)
+    })
 }
 
 /// The manager that [`init`] has installed, for its other methods: `inspect`, `list`, `ping`,

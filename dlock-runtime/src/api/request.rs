@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::run::Run;
+use crate::apart::apart;
 use crate::backend::Mode;
 use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
@@ -314,7 +315,7 @@ impl<Runs> LockRequest<Runs> {
         let once = spec.options.once;
         let section = match reenter(&manager, &spec, &scope)? {
             Some(section) => section,
-            None => Box::pin(acquire_anew(manager, spec, &scope)).await?,
+            None => apart(acquire_anew(manager, spec, &scope)).await?,
         };
         Ok(LockGuard::new(section, once))
     }

@@ -15,6 +15,7 @@ use super::requirements::{
 };
 use super::scope::Scope;
 use super::section::{Few, HeldKey, HeldLock, Section, SectionRef, Teardown};
+use crate::apart::apart;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -176,7 +177,7 @@ async fn take(
     let executor = &manager.leases.executor;
     // Boxed, here and in the gate: a rare path must not enlarge every call's future.
     let within = executor.timeout(limit, locks.as_mut(), half_way, why);
-    match Box::pin(within).await {
+    match apart(within).await {
         Ok(answer) => answer,
         Err(None) => Err(LockError::Timeout {
             key: key.clone(),
@@ -213,7 +214,7 @@ impl Taking<'_> {
                         locks: smallvec![lock],
                     })
                 }
-                None => Box::pin(self.each()).await?,
+                None => apart(self.each()).await?,
             };
             if let Some(taken) = taken
                 && taken.locks.iter().all(|lock| lock.lease.is_held())
@@ -270,7 +271,13 @@ impl Taking<'_> {
             return Ok(None);
         };
         keys.extend(turns.into_iter().map(HeldKey::Own));
-        locks.sort_by_key(|lock| written.iter().position(|name| *name == lock.name));
+        let mut in_order = Few::with_capacity(locks.len());
+        for name in &written {
+            let at = locks.iter().position(|lock| lock.name == *name);
+            in_order.extend(at.map(|at| locks.swap_remove(at)));
+        }
+        debug_assert!(locks.is_empty(), "each has one of these names");
+        let locks = in_order;
         Ok(Some(Taken { keys, locks }))
     }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::requirements::{check_fenced, check_ttl};
 use super::short_ttl::ShortTtl;
+use crate::apart::apart;
 use crate::backend::numbers::PermitNumbers;
 use crate::backend::origin::{self, Origin};
 use crate::backend::{Backend, BackendError, Capabilities, Owner};
@@ -65,10 +67,14 @@ pub(crate) struct Inner {
 impl Inner {
     /// Connects to the store, and checks that it answers and can do what the
     /// settings ask.
-    pub(crate) async fn connect(
+    pub(crate) fn connect(
         backend: Arc<dyn Backend>,
         settings: Settings,
-    ) -> Result<Self, LockError> {
+    ) -> BoxFuture<'static, Result<Self, LockError>> {
+        apart(Self::connected(backend, settings))
+    }
+
+    async fn connected(backend: Arc<dyn Backend>, settings: Settings) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
         // `local` decides where to start the backend. Other capabilities may be known only once the
@@ -151,7 +157,7 @@ impl Inner {
     /// whether its servers can be reached, to explain why. Boxed: a rare path must not enlarge
     /// every call's future.
     pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
-        let error = Box::pin(self.leases.reach.explained(error)).await;
+        let error = apart(self.leases.reach.explained(error)).await;
         self.store_error(subject, error)
     }
 

@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{BoxFuture, join_all, select_all};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tracing::Span;
 
 use super::inner::ManagerId;
+use crate::apart::apart;
 use crate::backend::{BackendError, Mode, Released};
 use crate::error::{LockError, LossReason};
 use crate::gate::Turn;
@@ -239,7 +240,7 @@ impl Section {
     /// resolves if the locks go back first.
     pub(crate) async fn lost_within(&self, early: Duration) {
         let ends = self.locks.iter();
-        select_all(ends.map(|lock| Box::pin(lock.lease.lost_within(early)))).await;
+        select_all(ends.map(|lock| apart(lock.lease.lost_within(early)))).await;
         self.unless_over().await;
     }
 
@@ -359,6 +360,12 @@ impl Teardown {
         (!self.keys.is_empty()).then_some(self)
     }
 
+    /// Like [`finish`](Self::finish), for the locks of an outer section, which end with an inner
+    /// one.
+    fn finish_outer(self) -> BoxFuture<'static, Result<Released, BackendError>> {
+        apart(self.finish())
+    }
+
     /// Gives the locks back concurrently, so that an outage is waited for once and not once for
     /// each key. Returns the first answer other than `Released`, in reverse order of taking.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
@@ -386,7 +393,7 @@ impl HeldKey {
                 turn.end(not_before).await
             }
             Self::Reentered(mut outer) => match outer.leave() {
-                Some(teardown) => Box::pin(teardown.finish()).await,
+                Some(teardown) => teardown.finish_outer().await,
                 None => Ok(Released::Released),
             },
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::Running;
 use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
+use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
@@ -25,7 +26,7 @@ impl<S: Store> Running<S> {
         if let Some(grant) = acquisition.open(self.store.opening(request)).await? {
             return Ok(Some(grant));
         }
-        match acquisition.ask(Want::Try).await? {
+        match outlined(acquisition.ask(Want::Try)).await? {
             Asked::Granted(grant) => Ok(Some(grant)),
             Asked::Held | Asked::Behind(_) => Ok(None),
             Asked::Contended => acquisition.try_again().await,
@@ -45,7 +46,7 @@ impl<S: Store> Running<S> {
             return Ok(grant);
         }
         let answer = match opening {
-            Opening::Try => match acquisition.ask(Want::Try).await? {
+            Opening::Try => match outlined(acquisition.ask(Want::Try)).await? {
                 Asked::Granted(grant) => return Ok(grant),
                 // After a tie, the store is not asked again at once. And where the queue has no
                 // places, there is nothing more to ask for.
@@ -139,12 +140,12 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// must follow.
     async fn open(&mut self, opening: Opening) -> Result<Option<Grant>, BackendError> {
         let asked = match opening {
-            Opening::First => match self.attempt(Want::First).await? {
+            Opening::First => match outlined(self.attempt(Want::First)).await? {
                 Some(take) => self.answered(take),
                 None => None,
             },
             // This command names its owner, so it is repeated until answered.
-            Opening::Cheap => Some(self.ask(Want::First).await?),
+            Opening::Cheap => Some(outlined(self.ask(Want::First)).await?),
             Opening::Try | Opening::Place => None,
         };
         match asked {
@@ -160,7 +161,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         Box::pin(async move {
             for _ in 1..TIES {
                 self.call.wait_for_others().await;
-                match self.ask(Want::Try).await? {
+                match outlined(self.ask(Want::Try)).await? {
                     Asked::Granted(grant) => return Ok(Some(grant)),
                     Asked::Held | Asked::Behind(_) => break,
                     Asked::Contended => {}
@@ -192,7 +193,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 None => {
                     self.request.progress().asks_again();
                     let beat = S::BEAT.is_some() && !running.events.is_known();
-                    self.ask(Want::Queue { beat }).await?
+                    outlined(self.ask(Want::Queue { beat })).await?
                 }
             };
             match asked {
@@ -232,7 +233,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// Asks until the store has answered. The command must name its owner.
     async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
         loop {
-            if let Some(take) = self.attempt(want).await?
+            if let Some(take) = outlined(self.attempt(want)).await?
                 && let Some(asked) = self.answered(take)
             {
                 return Ok(asked);

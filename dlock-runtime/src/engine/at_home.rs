@@ -16,26 +16,30 @@ use crate::store::Store;
 
 impl<S: Store> Running<S> {
     /// Runs `work` to its end, even if the caller leaves.
-    pub(super) async fn at_home<T: Send + 'static>(
+    ///
+    /// The task begins before the returned future is polled. If the future began it, the code of
+    /// the task would be in the binary even for stores that never ask for this: a future may be
+    /// resumed in any of its states, as far as the compiler knows.
+    pub(super) fn at_home<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, BackendError> {
+    ) -> impl Future<Output = Result<T, BackendError>> {
         let (done, answer) = oneshot::channel();
         self.spawn(async move {
             // The caller may have left.
             let _ = done.send(work.await);
         });
-        answer.await.map_err(|_| self.has_stopped())
+        async move { answer.await.map_err(|_| self.has_stopped()) }
     }
 
     /// Runs `work` while the caller is there. A grant that the caller does not see goes back.
-    pub(super) async fn ask_at_home<T: Send + 'static>(
+    pub(super) fn ask_at_home<T: Send + 'static>(
         self: &Arc<Self>,
         request: &Request,
         work: impl Future<Output = Result<T, BackendError>> + Send + 'static,
-    ) -> Result<T, BackendError> {
+    ) -> impl Future<Output = Result<T, BackendError>> {
         let left = Arc::new(OnceLock::new());
-        let _leaving = Leaving {
+        let leaving = Leaving {
             left: Arc::clone(&left),
             unsettled: self.unsettled.clone(),
         };
@@ -50,9 +54,12 @@ impl<S: Store> Running<S> {
             };
             let _ = done.send(answer.map(|had| (had, Unclaimed(Some(unclaimed)))));
         });
-        let (had, mut unclaimed) = answer.await.map_err(|_| self.has_stopped())??;
-        unclaimed.0 = None;
-        Ok(had)
+        async move {
+            let _leaving = leaving;
+            let (had, mut unclaimed) = answer.await.map_err(|_| self.has_stopped())??;
+            unclaimed.0 = None;
+            Ok(had)
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use super::Running;
 use super::call::attempts;
 use super::time::Backoff;
 use super::waiters::Leaving;
+use crate::apart::{apart, outlined};
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
@@ -136,21 +137,20 @@ impl<S: Store> Cleanup<S> {
         let leaving = running.events.waiters().leaves(self.request.owner);
         if let Some(flight) = flight {
             let request = self.request.clone();
-            let flies = store.follow(flight, &request);
-            tokio::pin!(flies);
+            let mut flies = apart(store.follow(flight, &request));
             let limit = Deadline::from(self.left_at, S::FLIES_FOR);
             let ttl = Deadline::from(self.left_at, request.ttl);
-            let mut followed = time.bound(limit.min(ttl), flies.as_mut()).await;
+            let mut followed = time.bound(limit.min(ttl), &mut flies).await;
             if followed.is_err() && ttl < limit {
                 drop(self.unsettled.take());
-                followed = time.bound(limit, flies.as_mut()).await;
+                followed = time.bound(limit, &mut flies).await;
             }
             let followed = match followed {
                 Ok(followed) => followed,
                 Err(_) => tokio::select! {
                     biased;
                     followed = flies => followed,
-                    () = self.repeat(&leaving, None) => return,
+                    () = outlined(self.repeat(&leaving, None)) => return,
                 },
             };
             match followed {
@@ -162,7 +162,7 @@ impl<S: Store> Cleanup<S> {
         let late = self.left.unknown.map_or(Late::Never, |sent_at| {
             store.late(&self.request, self.record.as_ref(), sent_at)
         });
-        self.repeat(&leaving, Some(late)).await;
+        outlined(self.repeat(&leaving, Some(late))).await;
     }
 
     /// Releases over the manager's connection: once, or until no late command can come any more. If

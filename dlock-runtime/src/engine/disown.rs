@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::Running;
 use super::call::attempts;
+use crate::apart::outlined;
 use crate::backend::Request;
 use crate::key::Shown;
 use crate::store::Store;
@@ -43,7 +44,7 @@ impl<S: Store> Running<S> {
     /// that.
     pub(super) async fn answer(self: Arc<Self>, holder: Request, claim: Duration) {
         let holder = [holder];
-        let renewed = self.renew_within(&holder, claim).await;
+        let renewed = outlined(self.renew_within(&holder, claim)).await;
         if let Some(Err(error)) = renewed.first() {
             tracing::debug!(
                 target: "dlock::store",

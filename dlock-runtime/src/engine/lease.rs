@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::attempts;
+use crate::apart::outlined;
 use crate::backend::{BackendError, Listed, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{
@@ -98,7 +99,7 @@ impl<S: Store> Running<S> {
         let limit = self
             .store
             .renews_within(self.request_timeout, shortest.unwrap_or_default());
-        self.renew_within(requests, limit).await
+        outlined(self.renew_within(requests, limit)).await
     }
 
     /// Renews leases within one common time limit.

@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,7 @@ use self::events::{Events, Listener};
 use self::lease_table::LeaseTable;
 use self::seldom::Seldom;
 use self::time::Time;
+use crate::apart::apart;
 use crate::backend::losses::Losses;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Finding, Grant, HolderInfo, Listed,
@@ -232,17 +234,20 @@ impl<S: Store> Running<S> {
 
     /// Runs a task until it ends or the engine has stopped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let counted = self.tasks.count();
-        let work = async move {
+        self.spawn_boxed(apart(work));
+    }
+
+    fn spawn_boxed(&self, work: BoxFuture<'static, ()>) {
+        let (counted, stopped) = (self.tasks.count(), self.stopped.clone());
+        self.time.spawn(async move {
             let _counted = counted;
-            work.await;
-        };
-        self.time.spawn_until(self.stopped.clone(), Box::pin(work));
+            let _ = stopped.run_until_cancelled(work).await;
+        });
     }
 
     /// Runs a task until it ends or the engine is told to stop.
     pub(crate) fn spawn_until_stop(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let stopping = self.stopping.clone();
+        let (stopping, work) = (self.stopping.clone(), apart(work));
         self.spawn(async move {
             let _ = stopping.run_until_cancelled(work).await;
         });

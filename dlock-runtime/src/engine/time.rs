@@ -13,9 +13,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::apart::apart;
 use crate::clock::time_is_real;
 use crate::deadline::{Deadline, Elapsed};
-use crate::executor::has_timers_here;
+use crate::executor::{has_timers_here, spawn, spawn_boxed};
 use crate::simulated::Simulated;
 
 /// The clock, the random numbers and the tasks of an engine. Cheap to clone.
@@ -90,7 +91,7 @@ impl Time {
 
     /// Spawns a task of the manager. Works in a `Drop`, and outside a runtime.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_boxed(Box::pin(work));
+        self.spawn_boxed(apart(work));
     }
 
     /// Spawns a task of the manager that ends early if `stopped` is cancelled.
@@ -103,7 +104,7 @@ impl Time {
     /// Boxed, as tokio's part of a task is compiled again for each type of future.
     fn spawn_boxed(&self, work: BoxFuture<'static, ()>) {
         match &self.0 {
-            Source::Machine(manager) => drop(manager.spawn(work)),
+            Source::Machine(manager) => drop(spawn_boxed(manager, work)),
             Source::Simulated(by) => by.spawn(work),
         }
     }
@@ -119,7 +120,7 @@ impl Time {
         match &self.0 {
             Source::Machine(manager) => {
                 let timer = async move { tokio::time::sleep_until(until.at().into()).await };
-                let mut sleep = AbortOnDrop(manager.spawn(timer));
+                let mut sleep = AbortOnDrop(spawn(manager, timer));
                 // An error means that the manager's runtime has ended, and then there is nothing to
                 // wait for.
                 let _ = (&mut sleep.0).await;

@@ -11,6 +11,7 @@ use super::shared_lease::SharedLease;
 use super::ticket::{Entry, Stage};
 use super::turn::Turn;
 use super::waiting::Waiting;
+use crate::apart::apart;
 use crate::backend::{Owner, Request};
 use crate::lease::{Answer, NotHad};
 
@@ -58,7 +59,7 @@ impl Gate {
             // What it had was taken back, so it asks again. A grant to its first request may
             // still be on its way back; a `try` must not find the lock held by that.
             if entry.try_only {
-                Box::pin(self.leases.what_was_left_is_back()).await;
+                apart(self.leases.what_was_left_is_back()).await;
             }
         }
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::{Handle, Id};
 
+use crate::apart::apart;
 use crate::backend::Request;
 use crate::lease::{Answer, Follower, Lease, Leases};
 use crate::observe::Labels;
@@ -54,7 +55,7 @@ impl Lead {
     ) -> Self {
         let leases = Arc::clone(leases);
         self.place = Some(StorePlace {
-            answer: Box::pin(async move { leases.request(request, tries, labels).await }),
+            answer: apart(async move { leases.request(request, tries, labels).await }),
             tries,
             runtime: this_runtime(),
         });

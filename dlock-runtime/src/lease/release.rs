@@ -11,6 +11,8 @@ use super::Leases;
 use super::keeper::Keeper;
 use super::plan::{Renewals, drift_margin};
 use super::state::{Lease, WayBack};
+
+use crate::apart::outlined;
 use crate::backend::{BackendError, Released, Renewed};
 use crate::timer::{sleep, sleep_until};
 
@@ -71,7 +73,7 @@ impl LeaseGuard {
     /// been asked. `followed` says that a task will then ask the store for the same key.
     pub(crate) async fn release(self, followed: bool) -> Result<Released, BackendError> {
         self.count();
-        self.attempt(followed).await
+        outlined(self.attempt(followed)).await
     }
 
     /// Keeps the lease until `instant`, then gives it back in the background. The store is told now
@@ -81,7 +83,7 @@ impl LeaseGuard {
     pub(crate) async fn release_at(self, instant: Instant) -> Result<Released, BackendError> {
         self.back(|back| back.kept_until = Some(instant));
         self.count();
-        self.tell(instant).await
+        outlined(self.tell(instant)).await
     }
 
     /// Keeps the lease until `instant` and then gives it back, all in the background.
@@ -244,7 +246,7 @@ impl LeaseGuard {
             Some(_) => self.now() + self.lease.ttl(),
         };
         let mut pause = FIRST_PAUSE;
-        while let Err(error) = self.attempt(false).await {
+        while let Err(error) = outlined(self.attempt(false)).await {
             let no_runtime = Handle::try_current().is_err();
             if no_runtime || self.now() + pause >= end {
                 let (key, owner) = (self.lease.key(), self.lease.request.owner);
@@ -265,12 +267,12 @@ impl LeaseGuard {
     async fn keep(&self, until: Instant) -> bool {
         // Without a runtime there is no timer to wait on.
         if Handle::try_current().is_err() {
-            let _ = self.tell(until).await;
+            let _ = outlined(self.tell(until)).await;
             return false;
         }
         tokio::select! {
             biased;
-            _ = self.tell(until) => {}
+            _ = outlined(self.tell(until)) => {}
             // The store is silent. From now on it is asked to take the lease back.
             () = sleep_until(until) => return true,
         }
@@ -284,7 +286,7 @@ impl LeaseGuard {
             () = lost.cancelled() => return true,
             () = self.leases.shut_down.cancelled() => {}
         }
-        let _ = self.tell(until).await;
+        let _ = outlined(self.tell(until)).await;
         if !self.back(|back| back.confirmed) {
             self.lease.section().min_hold_not_told(self.lease.key());
         }

@@ -7,6 +7,7 @@ use super::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
 use super::state::Lease;
+use crate::apart::apart;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::observe::{Labels, SectionSpan};
@@ -62,12 +63,12 @@ impl Leases {
         let taken = match asking.once(&request).await {
             Ok(taken) => taken,
             // Boxed, here and below: a rare path must not enlarge every call's future.
-            Err(error) => Box::pin(asking.unheard(request, error)).await?,
+            Err(error) => apart(asking.unheard(request, error)).await?,
         };
         match taken {
             Taken::Had(lease) => Ok(lease),
             Taken::Busy => Err(NotHad::Busy),
-            Taken::TooLate(lease, _) => Box::pin(asking.again(lease)).await,
+            Taken::TooLate(lease, _) => apart(asking.again(lease)).await,
         }
     }
 

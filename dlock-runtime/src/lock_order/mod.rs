@@ -65,7 +65,7 @@ impl Seen {
     /// Adds the new edges, and returns the circle to warn of. If a call closes several circles,
     /// only the shortest new one is returned: it is the same mistake.
     fn note(&mut self, edges: Vec<Edge>) -> Option<Vec<Edge>> {
-        let mut circles = Vec::new();
+        let mut circles = Vec::<Vec<_>>::new();
         for edge in edges {
             if self.graph.knows(&edge) {
                 continue;
@@ -73,8 +73,14 @@ impl Seen {
             circles.extend(self.graph.circle(&edge));
             self.graph.add(edge);
         }
-        circles.sort_by_key(Vec::len);
-        circles.into_iter().find(|circle| self.warned.add(circle))
+        // Searched instead of sorted: there are a few, and a sort is much code.
+        while let Some((at, _)) = circles.iter().enumerate().min_by_key(|(_, it)| it.len()) {
+            let shortest = circles.remove(at);
+            if self.warned.add(&shortest) {
+                return Some(shortest);
+            }
+        }
+        None
     }
 }
 

@@ -40,9 +40,13 @@ impl Warned {
 
 /// The parts of a circle in a fixed order, whichever part it begins with.
 fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut items: Vec<_> = items.collect();
-    items.sort_unstable();
-    items
+    let mut sorted = Vec::new();
+    // There are a few, and a sort is much code.
+    for item in items {
+        let at = sorted.partition_point(|it| *it <= item);
+        sorted.insert(at, item);
+    }
+    sorted
 }
 
 #[cfg(test)]

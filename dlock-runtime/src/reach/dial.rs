@@ -3,10 +3,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+
+use crate::apart::all;
 
 /// A refusal comes within a round trip. A call waits no longer for the reason of its error.
 const LOOK: Duration = Duration::from_millis(250);
@@ -21,7 +23,7 @@ pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error
         let refused = timeout(LOOK, refuses(host)).await;
         Some((host.clone(), refused.ok().flatten()?))
     });
-    let refused = join_all(asked).await.into_iter().flatten();
+    let refused = all(asked).await.into_iter().flatten();
     let (hosts, mut causes): (Vec<_>, Vec<_>) = refused.unzip();
     Some((hosts, causes.pop()?))
 }
@@ -34,7 +36,7 @@ pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         (host.clone(), connected.map(|_| begun.elapsed()))
     });
-    join_all(asked).await
+    all(asked).await
 }
 
 /// A connection to a host.
@@ -43,12 +45,14 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Connects to a host and port, or to a unix socket by its path.
-pub(super) async fn connect(host: &str) -> io::Result<Box<dyn Stream>> {
-    #[cfg(unix)]
-    if host.starts_with('/') {
-        return Ok(Box::new(tokio::net::UnixStream::connect(host).await?));
-    }
-    Ok(Box::new(TcpStream::connect(host).await?))
+pub(super) fn connect(host: &str) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    Box::pin(async move {
+        #[cfg(unix)]
+        if host.starts_with('/') {
+            return Ok(Box::new(tokio::net::UnixStream::connect(host).await?) as _);
+        }
+        Ok(Box::new(TcpStream::connect(host).await?) as _)
+    })
 }
 
 async fn refuses(host: &str) -> Option<io::Error> {

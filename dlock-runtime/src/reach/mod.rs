@@ -43,6 +43,7 @@ use self::nobody::{each, mismatch, refusals};
 use self::{dial::each, dial::refusals, identify::mismatch};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Level, Protocol, Servers};
 use crate::error::ErrorCause;
+use crate::executor::{run_on, spawn};
 
 /// A store that runs has usually answered by then.
 const GRACE: Duration = Duration::from_millis(50);
@@ -129,9 +130,7 @@ impl Reach {
         let Some(servers) = inner.backend.servers() else {
             return Vec::new();
         };
-        let looks = inner
-            .runtime
-            .spawn(async move { each(&servers.hosts).await });
+        let looks = run_on(&inner.runtime, async move { each(&servers.hosts).await });
         let looks = looks.await.unwrap_or_default().into_iter();
         let told = looks.map(|(host, reached)| match reached {
             Ok(took) => Finding::new(
@@ -159,7 +158,7 @@ impl Reach {
         {
             let looking = Arc::clone(inner);
             // Not joined: the task ends after at most two looks.
-            drop(inner.runtime.spawn(async move { looking.look().await }));
+            spawn(&inner.runtime, async move { drop(looking.look().await) });
         }
     }
 
@@ -188,9 +187,10 @@ impl Reach {
     async fn refused(&self) -> Option<Refused> {
         let inner = self.0.as_ref()?;
         let looking = Arc::clone(inner);
-        let look = inner.runtime.spawn(async move { looking.look().await });
-        // An error means that the manager has ended.
-        look.await.ok().flatten()
+        // Without an answer the manager has ended.
+        run_on(&inner.runtime, async move { looking.look().await })
+            .await
+            .flatten()
     }
 }
 

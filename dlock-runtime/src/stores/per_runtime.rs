@@ -12,6 +12,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::task::AbortHandle;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::executor::spawn;
 
 /// A value for each runtime. A service has one runtime, or a few, so a search through all is quick.
 pub(super) struct PerRuntime<T>(RwLock<Vec<Entry<T>>>);
@@ -78,7 +79,7 @@ impl<T> PerRuntime<T> {
         };
         // The task belongs to the entry, and is ended when the entry is taken out. A runtime that
         // is shutting down drops the task at once, and with it the entry.
-        let task = runtime.spawn(async move {
+        let task = spawn(runtime, async move {
             let _leaves = leaves;
             keep.await;
         });

@@ -1,13 +1,12 @@
 //! Checks, at the start, whether the servers can be used.
 
-use futures_util::future::join_all;
-
 use super::commands;
 use super::connection::Connection;
 use super::durability;
 use super::names::tag_of;
 use super::servers::RedisStore;
 use super::topology::Topology;
+use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
@@ -52,7 +51,7 @@ impl RedisStore {
             self.check_server(&node, tag, deadline).await
         });
         let (mut works, mut failed) = (false, Vec::<BackendError>::new());
-        for checked in join_all(checks).await {
+        for checked in all(checks).await {
             match checked.map_err(|failure| failure.cause) {
                 Ok(()) => works = true,
                 Err(Cause::Silence) => {

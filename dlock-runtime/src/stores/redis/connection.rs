@@ -1,11 +1,12 @@
 //! A connection, once it is open.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
@@ -15,8 +16,9 @@ use super::commands;
 use super::errors::{Endpoint, is_unknown};
 use super::names::Keyspace;
 use super::settings::Settings;
-use super::socket::{Driver, closed};
+use super::socket::{self, Driver, closed};
 use super::timer::{Sending, Timer};
+use crate::apart::{apart, outlined};
 use crate::deadline::{Deadline, Elapsed};
 use crate::engine::time::Time;
 use crate::stores::address::Address;
@@ -122,16 +124,16 @@ impl Connection {
         };
         let Some(mut alone) = alone else {
             let answer = self.0.batcher.put(command, how);
-            return self.wait(answer, how, sending).await;
+            return outlined(self.wait(answer, how, sending)).await;
         };
         let mut multiplexed = self.0.multiplexed.clone();
         if how == How::Plain {
-            let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
+            let answer = apart(async move { multiplexed.send_packed_command(&command).await });
             let answer = self.bound(alone.timer.as_mut(), sending, answer);
             return Ok([answer.await?, Value::Nil]);
         }
         let commands = commands::pipeline([command, commands::draw_tokens(&Keyspace::Server, 1)]);
-        let answers = Box::pin(async move {
+        let answers = apart(async move {
             let count = commands.len();
             multiplexed.send_packed_commands(&commands, 0, count).await
         });
@@ -177,7 +179,7 @@ impl Connection {
             return Ok(Vec::new());
         }
         let mut multiplexed = self.0.multiplexed.clone();
-        let answers = Box::pin(multiplexed.send_packed_commands(commands, 0, commands.len()));
+        let answers = socket::send(&mut multiplexed, commands);
         let answers = self.bound(None, Sending::now(deadline), answers).await?;
         if answers.len() == commands.len() {
             Ok(answers)
@@ -231,7 +233,7 @@ impl Connection {
     /// Waits for the answer. `false`: the server is too old for channels that belong to slots,
     /// and the command must be sent again.
     pub(super) async fn listened(&self, asked: Listen, deadline: Deadline) -> Result<bool, Lost> {
-        let answer = self.wait(asked.answer, How::Plain, Sending::now(deadline));
+        let answer = outlined(self.wait(asked.answer, How::Plain, Sending::now(deadline)));
         let [answer, _] = answer.await?;
         match (answer, &self.0.shards) {
             (Value::ServerError(error), Some(shards)) if asked.sharded && is_unknown(&error) => {
@@ -248,7 +250,7 @@ impl Connection {
         &self,
         timer: Option<&mut Timer>,
         sending: Sending,
-        answer: impl Future<Output = RedisResult<A>>,
+        answer: BoxFuture<'_, RedisResult<A>>,
     ) -> Result<A, Lost> {
         let Inner { patience, time, .. } = &*self.0;
         let patience = sending.after(*patience);

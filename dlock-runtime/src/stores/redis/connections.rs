@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::errors;
 use super::listener::Listener;
+use super::servers::Answering;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
@@ -121,40 +122,44 @@ impl RuntimeConnection {
             return Ok(connection);
         }
         // Rare, and boxed so that not every call needs room for it.
-        Box::pin(self.next_connection(deadline)).await
+        self.next_connection(deadline).await
     }
 
-    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
-        let mut state = self.state.subscribe();
-        let (mut asked, mut last) = (false, None);
-        // The timer is the manager's: the calling runtime may have none, which shows only when a
-        // connection is opened.
-        let timeout = self.connector.time.sleep(deadline);
-        tokio::pin!(timeout);
-        loop {
-            match &*state.borrow_and_update() {
-                State::Ready(connection) if connection.is_open() => return Ok(connection.clone()),
-                State::Gone => return Err(Failure::refused(errors::runtime_gone())),
-                // A failure from before this call says nothing about now.
-                State::Failed(error) if asked => {
-                    if error.kind() != BackendErrorKind::Unavailable {
-                        return Err(Failure::refused(error.clone()));
+    fn next_connection(&self, deadline: Deadline) -> Answering<'_, Connection> {
+        Box::pin(async move {
+            let mut state = self.state.subscribe();
+            let (mut asked, mut last) = (false, None);
+            // The timer is the manager's: the calling runtime may have none, which shows only when a
+            // connection is opened.
+            let timeout = self.connector.time.sleep(deadline);
+            tokio::pin!(timeout);
+            loop {
+                match &*state.borrow_and_update() {
+                    State::Ready(connection) if connection.is_open() => {
+                        return Ok(connection.clone());
                     }
-                    last = Some(error.clone());
+                    State::Gone => return Err(Failure::refused(errors::runtime_gone())),
+                    // A failure from before this call says nothing about now.
+                    State::Failed(error) if asked => {
+                        if error.kind() != BackendErrorKind::Unavailable {
+                            return Err(Failure::refused(error.clone()));
+                        }
+                        last = Some(error.clone());
+                    }
+                    State::Failed(_) | State::Ready(_) | State::Idle => {}
                 }
-                State::Failed(_) | State::Ready(_) | State::Idle => {}
-            }
-            asked = true;
-            self.demand.notify_one();
-            tokio::select! {
-                biased;
-                // Cannot fail: `self` has the sender.
-                _ = state.changed() => {}
-                () = &mut timeout => {
-                    return Err(last.map_or_else(Failure::not_sent, Failure::refused));
+                asked = true;
+                self.demand.notify_one();
+                tokio::select! {
+                    biased;
+                    // Cannot fail: `self` has the sender.
+                    _ = state.changed() => {}
+                    () = &mut timeout => {
+                        return Err(last.map_or_else(Failure::not_sent, Failure::refused));
+                    }
                 }
             }
-        }
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 
@@ -55,33 +56,35 @@ impl Connector {
 
     /// Connects, logs in, raises the token counter, and finds out whether the server keeps it.
     /// All of this must be done by the deadline.
-    pub(super) async fn open(
-        &self,
-        listener: Option<&Arc<Listener>>,
+    pub(super) fn open<'a>(
+        &'a self,
+        listener: Option<&'a Arc<Listener>>,
         deadline: Deadline,
-    ) -> Result<(Connection, Driver), BackendError> {
-        let Self {
-            settings,
-            locator,
-            endpoint,
-            time,
-            ..
-        } = self;
-        let opening = async {
-            loop {
-                let located = locator.locate(endpoint, settings, time, deadline);
-                let address = located.await?;
-                tokio::select! {
-                    biased;
-                    opened = self.open_at(&address, listener) => return opened,
-                    () = locator.moves_from(&address) => {}
+    ) -> BoxFuture<'a, Result<(Connection, Driver), BackendError>> {
+        Box::pin(async move {
+            let Self {
+                settings,
+                locator,
+                endpoint,
+                time,
+                ..
+            } = self;
+            let opening = async {
+                loop {
+                    let located = locator.locate(endpoint, settings, time, deadline);
+                    let address = located.await?;
+                    tokio::select! {
+                        biased;
+                        opened = self.open_at(&address, listener) => return opened,
+                        () = locator.moves_from(&address) => {}
+                    }
                 }
+            };
+            match time.bound(deadline, opening).await {
+                Ok(opened) => opened,
+                Err(_) => Err(endpoint.silent_at_first()),
             }
-        };
-        match time.bound(deadline, opening).await {
-            Ok(opened) => opened,
-            Err(_) => Err(endpoint.silent_at_first()),
-        }
+        })
     }
 
     async fn open_at(
@@ -141,8 +144,8 @@ impl Connector {
         let unreachable = |error| endpoint.unreachable(error);
         if let Some(label) = &self.settings.label {
             // If the user lacks the permission, the connections remain without a name.
-            let named = client.send_packed_command(&commands::name(label)).await;
-            named.map_err(unreachable)?;
+            let name = commands::name(label);
+            socket::send_one(client, &name).await.map_err(unreachable)?;
         }
         if let Locator::Sentinels(_) = self.locator {
             check_role(client, endpoint).await?;
@@ -161,8 +164,8 @@ impl Connector {
         let decides = matches!(self.locator, Locator::At(_));
         let asked = decides.then(durability::questions);
         let commands = commands::pipeline([lift].into_iter().chain(asked.into_iter().flatten()));
-        let answers = client.send_packed_commands(&commands, 0, commands.len());
-        let mut answers = answers.await.map_err(unreachable)?.into_iter();
+        let answers = socket::send(client, &commands).await;
+        let mut answers = answers.map_err(unreachable)?.into_iter();
         let floor = answers.next().unwrap_or_default();
         self.tokens.set(durability::tier(answers.collect()));
         let error = match floor {
@@ -189,7 +192,7 @@ async fn check_role(
     client: &mut MultiplexedConnection,
     endpoint: &Endpoint,
 ) -> Result<(), BackendError> {
-    let answer = client.send_packed_command(&commands::role()).await;
+    let answer = socket::send_one(client, &commands::role()).await;
     match answer.map_err(|error| endpoint.unreachable(error))? {
         Value::ServerError(error) => Err(endpoint.refused(&error)),
         answer => match durability::role(&answer) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use redis::{Cmd, InfoDict};
 
 use super::commands;
@@ -14,6 +14,7 @@ use super::errors::Endpoint;
 use super::locate::Locator;
 use super::names::tag_of;
 use super::servers::{RedisStore, Route};
+use crate::apart::all;
 use crate::backend::{Finding, Level};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure};
@@ -36,7 +37,7 @@ impl RedisStore {
                 Ok(server) => self.look_at_server(&server, tag, deadline).await,
                 Err(failure) => vec![self.not_reached(tag, failure)],
             });
-        let (mut found, of_servers) = join(self.look_at_sentinels(deadline), join_all(looks)).await;
+        let (mut found, of_servers) = join(self.look_at_sentinels(deadline), all(looks)).await;
         found.extend(of_servers.into_iter().flatten());
         found
     }

@@ -6,7 +6,6 @@
 //! so a floor that all clocks have passed is obeyed without any command; for a higher floor, the
 //! counters of all slots are raised.
 
-use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::batcher::How;
@@ -14,6 +13,7 @@ use super::commands;
 use super::connector::Connector;
 use super::names::{SLOTS, tag_of};
 use super::servers::{Attempt, RedisStore, Route, nonsense};
+use crate::apart::try_all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -105,7 +105,7 @@ impl RedisStore {
             let deadline = time.after(settings.request_timeout);
             let some = first..SLOTS.min(first + AT_ONCE);
             let raised = some.map(|slot| self.raise_counter(tag_of(slot), floor, deadline));
-            try_join_all(raised).await?;
+            try_all(raised).await?;
         }
         Ok(())
     }

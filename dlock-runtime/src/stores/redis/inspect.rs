@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::commands;
@@ -11,8 +10,9 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::{Keyspace, Part};
 use super::redisson;
-use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
+use super::servers::{Answer, Answering, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::{LockValue, UNCLAIMED, done_by};
+use crate::apart::try_all;
 use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -24,97 +24,106 @@ const LOOKS_AT_ONCE: usize = 1000;
 
 impl RedisStore {
     /// Looks at a lock, and at up to `waiters` of its waiters.
-    pub(super) async fn look_at(
-        &self,
-        key: &str,
+    pub(super) fn look_at<'a>(
+        &'a self,
+        key: &'a str,
         waiters: usize,
         deadline: Deadline,
-    ) -> Result<Option<LockInfo>, Failure> {
-        match self.what_is_at(key, waiters, deadline).await? {
-            (Ok(lock), _) => Ok(lock),
-            (Err(value), from) => {
-                let foreign = self.foreign(&from, key, value, deadline).await;
-                Err(Failure::refused(foreign))
+    ) -> Answering<'a, Option<LockInfo>> {
+        Box::pin(async move {
+            match self.what_is_at(key, waiters, deadline).await? {
+                (Ok(lock), _) => Ok(lock),
+                (Err(value), from) => {
+                    let foreign = self.foreign(&from, key, value, deadline).await;
+                    Err(Failure::refused(foreign))
+                }
             }
-        }
+        })
     }
 
     /// The result of [`read`], and the connection from which it came.
-    async fn what_is_at(
-        &self,
-        key: &str,
+    fn what_is_at<'a>(
+        &'a self,
+        key: &'a str,
         waiters: usize,
         deadline: Deadline,
-    ) -> Result<(Result<Option<LockInfo>, Part>, Connection), Failure> {
-        let build = || commands::inspect(self.space(), key, self.votes, waiters);
-        let Answer { value, from, .. } = self.ask(key, deadline, &build).await?;
-        if let Value::Array(parts) = &value {
-            for part in parts {
-                if let Value::ServerError(error) = part
-                    && classify(error) != RetryPolicy::Foreign
-                {
-                    let (error, unused) = (error.clone(), &mut Attempt::default());
-                    return Err(self.refused(&from, key, error, deadline, unused).await);
+    ) -> Answering<'a, (Result<Option<LockInfo>, Part>, Connection)> {
+        Box::pin(async move {
+            let build = || commands::inspect(self.space(), key, self.votes, waiters);
+            let Answer { value, from, .. } = self.ask(key, deadline, &build).await?;
+            if let Value::Array(parts) = &value {
+                for part in parts {
+                    if let Value::ServerError(error) = part
+                        && classify(error) != RetryPolicy::Foreign
+                    {
+                        let (error, unused) = (error.clone(), &mut Attempt::default());
+                        return Err(self.refused(&from, key, error, deadline, unused).await);
+                    }
                 }
             }
-        }
-        let read = match self.space() {
-            Keyspace::Redisson(_) => redisson::inspect::read(key, value).map_err(|()| Part::Lock),
-            _ => read(key, value),
-        };
-        Ok((read, from))
+            let read = match self.space() {
+                Keyspace::Redisson(_) => {
+                    redisson::inspect::read(key, value).map_err(|()| Part::Lock)
+                }
+                _ => read(key, value),
+            };
+            Ok((read, from))
+        })
     }
 
     /// One more step of a list. `None`: it was not the last. Each key is looked at by a script of
     /// its own, so only the first `most` are.
-    pub(super) async fn next_of_list(
-        &self,
-        prefix: &str,
+    pub(super) fn next_of_list<'a>(
+        &'a self,
+        prefix: &'a str,
         most: usize,
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Listed>, Failure> {
-        let listing = match attempt.listing.take() {
-            Some(listing) => listing,
-            None => Box::new(self.listing()?),
-        };
-        // The listing stays here, so that a failed step can be repeated.
-        let listing = attempt.listing.insert(listing);
-        if let Some(server) = listing.servers.front() {
-            let server = server.connection(deadline).await?;
-            let scan = commands::scan(self.space(), listing.cursor, prefix);
-            let answer = self.ask_over(&server, prefix, scan, deadline).await?;
-            let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
-                return Err(nonsense(&server));
+        attempt: &'a mut Attempt,
+    ) -> Answering<'a, Option<Listed>> {
+        Box::pin(async move {
+            let listing = match attempt.listing.take() {
+                Some(listing) => listing,
+                None => Box::new(self.listing()?),
             };
-            let keys = names.iter().filter_map(|name| self.space().key_of(name));
-            let keys = keys.filter(|key| key.starts_with(prefix));
-            listing.found.extend(keys.map(ToOwned::to_owned));
-            listing.cursor = next;
-            if next == 0 {
-                listing.servers.pop_front();
+            // The listing stays here, so that a failed step can be repeated.
+            let listing = attempt.listing.insert(listing);
+            if let Some(server) = listing.servers.front() {
+                let server = server.connection(deadline).await?;
+                let scan = commands::scan(self.space(), listing.cursor, prefix);
+                let answer = self.ask_over(&server, prefix, scan, deadline).await?;
+                let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer)
+                else {
+                    return Err(nonsense(&server));
+                };
+                let keys = names.iter().filter_map(|name| self.space().key_of(name));
+                let keys = keys.filter(|key| key.starts_with(prefix));
+                listing.found.extend(keys.map(ToOwned::to_owned));
+                listing.cursor = next;
+                if next == 0 {
+                    listing.servers.pop_front();
+                }
+                if listing.servers.is_empty() {
+                    listing.ahead = listing.found.iter().take(most).cloned().collect();
+                }
+                return Ok(None);
             }
-            if listing.servers.is_empty() {
-                listing.ahead = listing.found.iter().take(most).cloned().collect();
+            let some = listing.ahead.len().min(LOOKS_AT_ONCE);
+            // Concurrently, so that the batcher sends them together.
+            let looks = listing.ahead.range(..some).map(|key| async move {
+                // A key that is not a lock is not listed.
+                let (lock, _) = self.what_is_at(key, 0, deadline).await?;
+                Ok::<_, Failure>(lock.ok().flatten())
+            });
+            let looked = try_all(looks).await?;
+            listing.locks.extend(looked.into_iter().flatten());
+            listing.ahead.drain(..some);
+            if !listing.ahead.is_empty() {
+                return Ok(None);
             }
-            return Ok(None);
-        }
-        let some = listing.ahead.len().min(LOOKS_AT_ONCE);
-        // Concurrently, so that the batcher sends them together.
-        let looks = listing.ahead.range(..some).map(|key| async move {
-            // A key that is not a lock is not listed.
-            let (lock, _) = self.what_is_at(key, 0, deadline).await?;
-            Ok::<_, Failure>(lock.ok().flatten())
-        });
-        let looked = try_join_all(looks).await?;
-        listing.locks.extend(looked.into_iter().flatten());
-        listing.ahead.drain(..some);
-        if !listing.ahead.is_empty() {
-            return Ok(None);
-        }
-        let others = listing.found.len().saturating_sub(most);
-        let locks = std::mem::take(&mut listing.locks);
-        Ok(Some(Listed::with_others(locks, others)))
+            let others = listing.found.len().saturating_sub(most);
+            let locks = std::mem::take(&mut listing.locks);
+            Ok(Some(Listed::with_others(locks, others)))
+        })
     }
 
     /// Starts a list of all servers that have locks.

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::Value;
 
 use super::commands;
@@ -19,6 +18,7 @@ use super::redisson;
 use super::scripts::ALIVE_FOR;
 use super::servers::{RedisStore, Route, nonsense};
 use super::values::{LockValue, done_by};
+use crate::apart::all;
 use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Waited, Waiter};
@@ -70,7 +70,7 @@ impl RedisStore {
         });
         let (values, beats) = match redisson {
             Some(layout) => (self.held(layout, waited, deadline).await, Vec::new()),
-            None => tokio::join!(self.values_of(&keys, deadline), join_all(beats)),
+            None => tokio::join!(self.values_of(&keys, deadline), all(beats)),
         };
         // On one server, the single heartbeat counts for all locks.
         let mut beats = beats.into_iter().cycle();
@@ -147,7 +147,7 @@ impl RedisStore {
                 }
             })
         });
-        join_all(looks).await;
+        all(looks).await;
     }
 
     /// The values of these locks.
@@ -172,7 +172,7 @@ impl RedisStore {
                 Err(failure) => vec![Err(failure); keys.len()],
             }
         });
-        join_all(looks).await.concat()
+        all(looks).await.concat()
     }
 
     /// Removes the sign of life: nobody in this process waits any more (in a cluster, for this

@@ -12,12 +12,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::Value;
 
 use super::batcher::How;
 use super::commands;
 use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
+use crate::apart::all;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -56,13 +56,15 @@ impl RedisStore {
                 let some = some.iter().map(|&index| async move {
                     (index, self.renew_one(requests[index], deadline).await)
                 });
-                renewed.extend(join_all(some).await);
+                renewed.extend(all(some).await);
             }
             renewed
         });
-        let mut renewed: Vec<_> = join_all(renewals).await.into_iter().flatten().collect();
-        renewed.sort_unstable_by_key(|(index, _)| *index);
-        renewed.into_iter().map(|(_, renewed)| renewed).collect()
+        let mut in_order: Vec<_> = requests.iter().map(|_| None).collect();
+        for (index, renewed) in all(renewals).await.into_iter().flatten() {
+            in_order[index] = Some(renewed);
+        }
+        in_order.into_iter().flatten().collect()
     }
 
     /// Renews the lease if it is held, and waits for the replicas that are needed.

@@ -21,6 +21,7 @@ use super::subscriptions::Subscriptions;
 use super::timer::Sending;
 use super::topology::Topology;
 use super::values::Process;
+use crate::apart::{apart, outlined};
 use crate::backend::{BackendError, LockInfo};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
@@ -166,9 +167,10 @@ impl RedisStore {
                 Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
                 _ => self.connection(key, deadline).await?,
             };
-            let answer = self.send(from, build(), how, deadline, attempt).await?;
+            let sent = self.send(from, build(), how, deadline, attempt);
+            let answer = outlined(sent).await?;
             if let Value::ServerError(_) = answer.value {
-                return Box::pin(self.follow(key, how, deadline, answer, attempt, build)).await;
+                return apart(self.follow(key, how, deadline, answer, attempt, build)).await;
             }
             Ok(answer)
         })
@@ -243,7 +245,7 @@ impl RedisStore {
                     sent_at,
                 }
             } else {
-                self.send(from, command, how, deadline, attempt).await?
+                outlined(self.send(from, command, how, deadline, attempt)).await?
             };
         }
         Ok(answer)
@@ -260,7 +262,7 @@ impl RedisStore {
         Box::pin(async move {
             let attempt = &mut Attempt::default();
             let answer = self.send(to.clone(), command, How::Plain, deadline, attempt);
-            match answer.await?.value {
+            match outlined(answer).await?.value {
                 Value::ServerError(error) => {
                     Err(self.refused(to, key, error, deadline, attempt).await)
                 }
@@ -327,47 +329,49 @@ impl RedisStore {
     }
 
     /// Turns an error answer into a failure. What a script did before it failed is not undone.
-    pub(super) async fn refused(
-        &self,
-        from: &Connection,
-        key: &str,
+    pub(super) fn refused<'a>(
+        &'a self,
+        from: &'a Connection,
+        key: &'a str,
         error: ServerError,
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Failure {
-        use RetryPolicy::{Ask, Cluster, Foreign, ForeignCounter, Moved, Reconnect, Retry};
-        let (endpoint, policy) = (from.endpoint(), classify(&error));
-        let cause = match policy {
-            Foreign => {
-                // If the caller leaves meanwhile, the script may have left something.
-                attempt.in_flight = Some(from.clone());
-                let foreign = self.foreign(from, key, Part::Lock, deadline).await;
-                attempt.in_flight = None;
-                foreign
-            }
-            ForeignCounter => self.no_number(from, key, deadline).await,
-            _ => endpoint.refused(&error),
-        };
-        let next = match policy {
-            Retry => Next::Pause,
-            Reconnect => {
-                from.discard();
-                if let Some(topology) = self.topology() {
-                    topology.map.refresh_soon();
+        attempt: &'a mut Attempt,
+    ) -> BoxFuture<'a, Failure> {
+        Box::pin(async move {
+            use RetryPolicy::{Ask, Cluster, Foreign, ForeignCounter, Moved, Reconnect, Retry};
+            let (endpoint, policy) = (from.endpoint(), classify(&error));
+            let cause = match policy {
+                Foreign => {
+                    // If the caller leaves meanwhile, the script may have left something.
+                    attempt.in_flight = Some(from.clone());
+                    let foreign = self.foreign(from, key, Part::Lock, deadline).await;
+                    attempt.in_flight = None;
+                    foreign
                 }
-                Next::Pause
+                ForeignCounter => self.no_number(from, key, deadline).await,
+                _ => endpoint.refused(&error),
+            };
+            let next = match policy {
+                Retry => Next::Pause,
+                Reconnect => {
+                    from.discard();
+                    if let Some(topology) = self.topology() {
+                        topology.map.refresh_soon();
+                    }
+                    Next::Pause
+                }
+                Moved | Ask | Cluster => self.redirected(from, &error, policy),
+                _ => Next::Stop,
+            };
+            Failure {
+                cause: Cause::Error(cause),
+                next,
+                applied: match policy {
+                    Moved | Ask => Applied::No,
+                    _ => Applied::Answered,
+                },
             }
-            Moved | Ask | Cluster => self.redirected(from, &error, policy),
-            _ => Next::Stop,
-        };
-        Failure {
-            cause: Cause::Error(cause),
-            next,
-            applied: match policy {
-                Moved | Ask => Applied::No,
-                _ => Applied::Answered,
-            },
-        }
+        })
     }
 
     /// Another node has the slot of a lock, or no node has it.
@@ -408,23 +412,25 @@ impl RedisStore {
 
     /// The error that names the key that is not dlock's. If all types are right, the value of the
     /// key `value` is foreign.
-    pub(super) async fn foreign(
-        &self,
-        from: &Connection,
-        key: &str,
+    pub(super) fn foreign<'a>(
+        &'a self,
+        from: &'a Connection,
+        key: &'a str,
         value: Part,
         deadline: Deadline,
-    ) -> BackendError {
-        let types = commands::types(self.space(), key);
-        let Ok(types) = from.run_all(&types, deadline).await else {
-            return from.endpoint().some_are_foreign(key);
-        };
-        let types = types.into_iter().map(|name| match name {
-            Value::SimpleString(name) => name,
-            _ => "value".to_owned(),
-        });
-        let types: Vec<_> = types.collect();
-        from.endpoint().one_is_foreign(key, &types, value)
+    ) -> BoxFuture<'a, BackendError> {
+        Box::pin(async move {
+            let types = commands::types(self.space(), key);
+            let Ok(types) = from.run_all(&types, deadline).await else {
+                return from.endpoint().some_are_foreign(key);
+            };
+            let types = types.into_iter().map(|name| match name {
+                Value::SimpleString(name) => name,
+                _ => "value".to_owned(),
+            });
+            let types: Vec<_> = types.collect();
+            from.endpoint().one_is_foreign(key, &types, value)
+        })
     }
 }
 

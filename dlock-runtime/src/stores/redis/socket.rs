@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::future::select_ok;
+use futures_util::future::{BoxFuture, select_ok};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, Pipeline, PushInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::errors::Endpoint;
 use super::settings::Settings;
+use crate::apart::apart;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -78,7 +79,7 @@ pub(super) async fn ask_once(
         let (mut connection, mut driver) = open(address, settings, endpoint, |_| {}).await?;
         let answers = tokio::select! {
             biased;
-            answers = connection.send_packed_commands(questions, 0, questions.len()) => answers,
+            answers = send(&mut connection, questions) => answers,
             () = &mut driver => Err(closed()),
         };
         answers.map_err(|error| endpoint.unreachable(error))
@@ -87,6 +88,23 @@ pub(super) async fn ask_once(
         Ok(answers) => answers,
         Err(_) => Err(endpoint.silent(time.now() - started)),
     }
+}
+
+/// Sends these commands over a client. In a box, so that what the client does with them is in the
+/// binary once.
+pub(super) fn send<'a>(
+    client: &'a mut MultiplexedConnection,
+    commands: &'a Pipeline,
+) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
+    apart(client.send_packed_commands(commands, 0, commands.len()))
+}
+
+/// Sends one command over a client.
+pub(super) fn send_one<'a>(
+    client: &'a mut MultiplexedConnection,
+    command: &'a Cmd,
+) -> BoxFuture<'a, RedisResult<Value>> {
+    apart(client.send_packed_command(command))
 }
 
 /// The error of a connection that has ended.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use super::batcher::How;
@@ -27,6 +26,7 @@ use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
 use super::subscriptions::Subscriptions;
 use super::topology::{self, Topology};
 use super::values::{LockValue, Process, done_by, owner_of};
+use crate::apart::{all, apart};
 use crate::backend::{
     self, BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Mode, Owner, Protocol,
     Renewed, Request, SHOWN_WAITERS, TokenTier,
@@ -263,7 +263,7 @@ impl Store for RedisStore {
                 ..failure
             })?
         } else {
-            Box::pin(async {
+            apart(async {
                 if queues {
                     self.listen(request, deadline).await;
                 }
@@ -314,7 +314,7 @@ impl Store for RedisStore {
                 let refused = self.refused(&server, &request.key, error, deadline, attempt);
                 return Err(Failure {
                     applied: Applied::Answered,
-                    ..Box::pin(refused).await
+                    ..refused.await
                 });
             }
             _ => return Err(nonsense(&server)),
@@ -323,7 +323,7 @@ impl Store for RedisStore {
         if self.confirming.is_some() {
             // If the caller leaves meanwhile, the lock has to be given back.
             attempt.in_flight = Some(server);
-            let confirmed = Box::pin(self.confirmed(request, deadline)).await;
+            let confirmed = apart(self.confirmed(request, deadline)).await;
             attempt.in_flight = None;
             sent_at = confirmed?;
         }
@@ -611,7 +611,7 @@ impl RedisStore {
     /// them any more.
     async fn forget(&self, keys: Vec<Arc<str>>, deadline: Deadline) {
         let farewells = keys.iter().map(|key| self.farewell_to(key, deadline));
-        join_all(farewells).await;
+        all(farewells).await;
         for key in &keys {
             // A waiter that came in the meantime may have been passed over as dead.
             self.events.freed(key);

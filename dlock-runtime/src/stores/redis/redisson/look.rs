@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::Value;
 
 use super::super::look::{KEYS_AT_ONCE, PERIOD};
 use super::super::servers::{Answer, RedisStore, Route, nonsense};
 use super::{Layout, commands};
+use crate::apart::all;
 use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Failure, Waited};
@@ -36,7 +36,7 @@ impl RedisStore {
                 Err(failure) => vec![Err(failure); keys.len()],
             }
         });
-        join_all(looks).await.concat()
+        all(looks).await.concat()
     }
 
     async fn held_together(

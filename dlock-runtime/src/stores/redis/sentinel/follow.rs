@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::{PushInfo, PushKind};
 use tokio::sync::Notify;
 
@@ -17,6 +16,7 @@ use super::super::connector::Connector;
 use super::super::locate::Locator;
 use super::super::socket;
 use super::Sentinels;
+use crate::apart::all;
 use crate::engine::time::Backoff;
 
 /// How often a sentinel is asked that reports nothing by itself.
@@ -33,7 +33,7 @@ pub(crate) async fn follow(connector: Arc<Connector>) {
         return;
     };
     let nodes = 0..sentinels.nodes.len();
-    join_all(nodes.map(|index| listen(&connector, sentinels, index))).await;
+    all(nodes.map(|index| listen(&connector, sentinels, index))).await;
 }
 
 async fn listen(connector: &Connector, sentinels: &Sentinels, index: usize) {
@@ -77,7 +77,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
         // Without the permission to subscribe, the questions must be enough.
         let _ = time.bound(soon(), connection.subscribe(SWITCHES)).await;
         loop {
-            let answers = connection.send_packed_commands(&question, 0, question.len());
+            let answers = socket::send(&mut connection, &question);
             let Ok(Ok(answers)) = time.bound(soon(), answers).await else {
                 return;
             };

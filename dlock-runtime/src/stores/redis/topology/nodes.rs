@@ -17,6 +17,7 @@ use super::super::subscriptions::Subscriptions;
 use super::super::values::Process;
 use super::Seeds;
 use super::map::{SlotMap, named_in};
+use crate::apart::apart;
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -142,7 +143,7 @@ impl Topology {
         {
             return Ok(connection);
         }
-        Box::pin(self.next_connection(slot, deadline)).await
+        apart(self.next_connection(slot, deadline)).await
     }
 
     async fn next_connection(&self, slot: u16, deadline: Deadline) -> Result<Connection, Failure> {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
 
@@ -21,6 +20,7 @@ use super::super::settings::FORM;
 use super::super::socket::ask_once;
 use super::map::View;
 use super::nodes::Topology;
+use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
@@ -117,7 +117,8 @@ impl Topology {
     /// is a mistake that would otherwise show only in an outage.
     pub(crate) async fn discover(&self) -> Result<(), BackendError> {
         let patience = self.settings.patience();
-        let answers = join_all(self.seeds.iter().map(|seed| self.ask(seed, patience))).await;
+        let asked = self.seeds.iter().map(|seed| self.ask(seed, patience));
+        let answers = all(asked).await;
         let (mut views, mut failed) = (Vec::<(&Address, View)>::new(), Vec::new());
         for (seed, answer) in self.seeds.iter().zip(answers) {
             match answer {

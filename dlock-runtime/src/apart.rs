@@ -1,0 +1,142 @@
+//! Keeps the code of a future in the binary once.
+//!
+//! What a future does is compiled in each part of the crate (with the default profile there are 16)
+//! that polls or may drop it. A generic function that is not inlined is compiled in one part only,
+//! and so is what it polls, or puts into a box of unknown type.
+
+use std::future::Future;
+use std::pin::Pin;
+#[cfg(feature = "servers")]
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+#[cfg(feature = "servers")]
+use futures_util::future::join_all;
+use pin_project_lite::pin_project;
+#[cfg(feature = "redis")]
+use tokio::sync::mpsc;
+
+#[cfg(feature = "servers")]
+use crate::sync::Mutex;
+
+/// In a box. Nobody outside knows how to poll or drop the future.
+#[inline(never)]
+pub(crate) fn apart<'a, T>(work: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T> {
+    Box::pin(work)
+}
+
+/// Runs these together, and returns their outputs in the same order.
+///
+/// In place of `join_all`, which is compiled for each type of future and of output, and polls a
+/// future in two places: as one of a few, and as one of many.
+#[cfg(feature = "servers")]
+pub(crate) fn all<'a, T: Send + 'a>(
+    work: impl IntoIterator<Item: Future<Output = T> + Send + 'a>,
+) -> BoxFuture<'a, Vec<T>> {
+    let outputs = Arc::new(Mutex::new(Vec::new()));
+    let each = work.into_iter().enumerate().map(|(index, one)| {
+        let outputs = Arc::clone(&outputs);
+        outputs.lock().push(None);
+        apart(async move {
+            let output = one.await;
+            outputs.lock()[index] = Some(output);
+        })
+    });
+    let each = each.collect();
+    apart(async move {
+        run(each).await;
+        let outputs = std::mem::take(&mut *outputs.lock());
+        outputs.into_iter().flatten().collect()
+    })
+}
+
+/// Like [`all`], but ends with the first error.
+#[cfg(feature = "redis")]
+pub(crate) fn try_all<'a, T: Send + 'a, E: Send + 'a>(
+    work: impl IntoIterator<Item: Future<Output = Result<T, E>> + Send + 'a>,
+) -> BoxFuture<'a, Result<Vec<T>, E>> {
+    let (failed, mut failure) = mpsc::unbounded_channel();
+    let work = work.into_iter().map(|one| {
+        let failed = failed.clone();
+        async move {
+            // Nobody listens any more after another error.
+            one.await.map_err(|error| failed.send(error)).ok()
+        }
+    });
+    let outputs = all(work.collect::<Vec<_>>());
+    apart(async move {
+        tokio::select! {
+            biased;
+            Some(error) = failure.recv() => Err(error),
+            outputs = outputs => match failure.try_recv() {
+                Ok(error) => Err(error),
+                Err(_) => Ok(outputs.into_iter().flatten().collect()),
+            },
+        }
+    })
+}
+
+#[cfg(feature = "servers")]
+fn run(work: Vec<BoxFuture<'_, ()>>) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        join_all(work).await;
+    })
+}
+
+pin_project! {
+    /// Without a box, for the path of every section. Where it may be dropped, there is still the
+    /// code for that.
+    pub(crate) struct Outlined<F> {
+        #[pin]
+        work: F,
+    }
+}
+
+pub(crate) fn outlined<F: Future>(work: F) -> Outlined<F> {
+    Outlined { work }
+}
+
+impl<F: Future> Future for Outlined<F> {
+    type Output = F::Output;
+
+    #[inline(never)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().work.poll(context)
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn outputs_are_in_the_order_of_the_futures() {
+        for number in [0, 3, 100] {
+            let late = (0..number).map(async |index: u64| {
+                sleep(Duration::from_millis(number - index)).await;
+                index
+            });
+            assert_eq!(all(late).await, Vec::from_iter(0..number));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_error_ends_the_others() {
+        let ready_or_pending = [Some(Ok(1)), None, Some(Err("no"))];
+        let work = ready_or_pending.map(async |it: Option<Result<u8, &str>>| match it {
+            Some(it) => ready(it).await,
+            None => pending().await,
+        });
+        assert_eq!(try_all(work).await, Err("no"));
+        let fine = [1, 2].map(async |it: u8| Ok::<_, ()>(it));
+        assert_eq!(try_all(fine).await, Ok(vec![1, 2]));
+        let failed = [Ok(1), Err("no")].map(async |it: Result<u8, &str>| it);
+        assert_eq!(try_all(failed).await, Err("no"));
+    }
+}
