@@ -386,7 +386,7 @@ impl Request {
     }
 
     /// Sets what [`held_since`](Self::held_since) returns.
-    #[cfg(feature = "quorum")]
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(crate) fn holds_since(&self, ms: u64) {
         self.progress.holds_since(ms);
     }

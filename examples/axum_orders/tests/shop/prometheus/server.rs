@@ -58,13 +58,16 @@ impl Kind for Prometheus {
         command
     }
 
-    async fn answers(&self, _: u32, dir: &Path) -> bool {
+    async fn answers(&self, _: u32, dir: &Path) -> Result<(), String> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let get = async |path| send(address, Method::GET, path, String::new()).await;
         let ready = get("/-/ready").await;
         let flags = get("/api/v1/status/flags").await;
-        ready.is_ok_and(|ready| ready.status == 200)
-            && flags.is_ok_and(|flags| flags.body["data"]["storage.tsdb.path"] == data(dir))
+        let is_ready = matches!(&ready, Ok(ready) if ready.status == 200);
+        match &flags {
+            Ok(flags) if is_ready && flags.body["data"]["storage.tsdb.path"] == data(dir) => Ok(()),
+            _ => Err(format!("it has answered {ready:?} and {flags:?}")),
+        }
     }
 }
 
