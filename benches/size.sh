@@ -83,8 +83,8 @@ if [ $# -gt 0 ]; then
   exit
 fi
 row 'without dlock'
-row '`redis`' --features locks,dlock/redis
-row '`redis`, `tls` (the default)' --features locks,dlock/default
+row '`redis` (the default)' --features locks,dlock/default
+row '`redis`, `tls`' --features locks,dlock/default,dlock/tls
 all=locks,dlock/tls,dlock/redis-cluster,dlock/redis-redlock,dlock/redis-sentinel
 row 'and `redis-cluster`, `redis-redlock`, `redis-sentinel`' --features "$all"
 profile+=("${small[@]}")

@@ -124,6 +124,9 @@ fn other<D: Database>(error: &sqlx::Error) -> Meaning {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             Meaning::unavailable(RetryPolicy::Reconnect, D::UNREACHED_ADVICE)
         }
+        sqlx::Error::Tls(_) if cfg!(not(feature = "tls")) => {
+            Meaning::config("turn on dlock's cargo feature `tls`")
+        }
         sqlx::Error::Tls(_) => Meaning::config(D::TLS_ADVICE),
         _ => Meaning::unavailable(RetryPolicy::Stop, ""),
     }
