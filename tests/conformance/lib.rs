@@ -448,6 +448,7 @@ macro_rules! __themes {
                 permits_and_once_are_claimed_where_they_are_had
                 permits_are_refused_where_they_cannot_be_kept
                 all_permits_are_in_use_and_no_more
+                a_queue_of_two_hundred_is_let_in_seven_at_a_time
                 readers_take_permits_and_writers_all_of_them
                 who_waits_for_a_permit_is_let_in_as_it_came
                 a_writer_among_permits_waits_its_turn
@@ -644,6 +645,7 @@ macro_rules! __contenders {
                 another_processs_lock_is_busy_until_it_dies
                 permits_bear_kills_and_pauses
                 what_is_done_bears_kills_and_pauses
+                a_death_between_the_end_of_the_body_and_its_mark_runs_it_again
             }
         }
     };

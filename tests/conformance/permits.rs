@@ -99,6 +99,38 @@ pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
     nothing_left(&managers[0]).await;
 }
 
+/// The same with a place for each of them in the store's queue, and not only in that of its
+/// process.
+pub(crate) async fn a_queue_of_two_hundred_is_let_in_seven_at_a_time(store: &mut dyn Store) {
+    let Some([holder, managers @ ..]) = patient::<4>(store).await else {
+        return;
+    };
+    let mut held_by = Vec::new();
+    for _ in 0..7 {
+        held_by.push(held(permits(&holder, 7)).await);
+    }
+    let (inside, full) = (Arc::new(Section::default()), Arc::new(Barrier::new(7)));
+    let mut contenders = JoinSet::new();
+    for number in 0..29 * 7 {
+        // Those of one ttl queue in their process.
+        let ttl = 20 * HANG - Duration::from_millis(number as u64);
+        let lock = permits(&managers[number % 3], 7).ttl(ttl);
+        let (inside, full) = (Arc::clone(&inside), Arc::clone(&full));
+        let stays = async move {
+            full.wait().await;
+        };
+        contenders.spawn(lock.run(async move { inside.during(stays).await }));
+    }
+    queued_if_fair(store, &holder, 29 * 7).await;
+    assert_eq!(inside.entries(), 0, "there was no room");
+    for guard in held_by {
+        guard.release().await.expect("the release");
+    }
+    all_served(contenders).await;
+    assert_eq!((inside.entries(), inside.most()), (29 * 7, 7));
+    nothing_left(&holder).await;
+}
+
 pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
         return;

@@ -408,3 +408,15 @@ pub(crate) async fn what_is_done_bears_kills_and_pauses(store: &mut dyn Store) {
         unless_it_stands_still(renewals, done).await;
     }
 }
+
+/// The work is done again: nobody else knows that it was done.
+pub(crate) async fn a_death_between_the_end_of_the_body_and_its_mark_runs_it_again(
+    store: &mut dyn Store,
+) {
+    let judge = connect(store.config()).await;
+    if judge.capabilities().once {
+        let renewals = store.contenders_ttl() / 4;
+        let dies = async || doers::die_before_the_mark(&*store, &judge).await;
+        unless_it_stands_still(renewals, dies).await;
+    }
+}

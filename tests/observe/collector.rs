@@ -113,6 +113,16 @@ impl Collector {
         self.number("dlock_store_errors_total", template, &labels)
     }
 
+    /// The counters of all kinds of failures of the store, as they are scraped.
+    pub(crate) fn failures(&self, template: &str) -> Vec<String> {
+        let of_template = format!("dlock_store_errors_total{{template=\"{template}\"");
+        let scraped = self.scrape();
+        let lines = scraped
+            .lines()
+            .filter(|line| line.starts_with(&of_template));
+        lines.map(str::to_owned).collect()
+    }
+
     /// All that a scrape shows.
     pub(crate) fn scrape(&self) -> String {
         self.metrics.render()

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::{LockError, LockManager, LockRequest, distributed_lock};
+use dlock::{Config, LockError, LockManager, LockRequest, distributed_lock};
 
 use crate::collector::collector;
-use crate::support::locks::{is_busy, is_late, is_shut_down, is_unavailable, would_deadlock};
+use crate::support::locks::{
+    connect, is_busy, is_done, is_late, is_shut_down, is_unavailable, would_deadlock,
+};
+use crate::support::wait::until;
 use crate::{memory, ms, settle};
 
 fn count(template: &str, mode: &str, outcome: &str) -> Option<f64> {
@@ -58,6 +61,49 @@ async fn busy_timeout_and_cancelled() {
     // Of these, only the grant has waited for something that came.
     let waits = collector().number("dlock_wait_seconds_count", key, &[]);
     assert_eq!(waits, Some(1.0));
+}
+
+/// Told to who comes later, and to who waits meanwhile, here and in another process.
+#[tokio::test(start_paused = true)]
+async fn done() {
+    let (memory, manager) = memory().await;
+    let elsewhere = connect(Config::with_backend(memory)).await;
+    let key = "outcomes/done";
+    let once = |manager| held(manager, key).once(Duration::from_secs(3600));
+    let guard = once(&manager).acquire().await.expect("it is free");
+    let waiting = [&manager, &elsewhere].map(|manager| tokio::spawn(once(manager).acquire()));
+    settle().await;
+    let number = |name| collector().number(name, key, &[]);
+    assert_eq!(number("dlock_waiting"), Some(2.0));
+    guard.release_done().await.expect("it is held");
+    for told in waiting {
+        is_done(told.await.expect("no panic"));
+    }
+    is_done(once(&manager).try_acquire().await);
+    is_done(once(&manager).run(async { Ok::<_, ()>(()) }).await);
+
+    assert_eq!(count(key, "write", "granted"), Some(1.0));
+    assert_eq!(count(key, "write", "done"), Some(4.0));
+    for (name, expected) in [
+        ("dlock_waiting", 0.0),
+        ("dlock_held", 0.0),
+        // Of these, only the grant has waited for something that came.
+        ("dlock_wait_seconds_count", 1.0),
+        ("dlock_hold_seconds_count", 1.0),
+    ] {
+        assert_eq!(number(name), Some(expected), "{name}");
+    }
+    refusal(key, "done");
+    assert_eq!(collector().of_target(key, "dlock::refuse").len(), 4);
+    // Each call had a span, of which only that of the grant has a token.
+    let closed = async || collector().closed_spans(key);
+    let spans = until("spans are closed", closed, |spans| spans.len() == 5).await;
+    let granted = spans.iter().filter(|span| !span.span("token").is_empty());
+    assert_eq!(granted.count(), 1);
+    // It is an answer of the store, and no failure.
+    let failures = collector().failures(key);
+    let none = failures.iter().all(|line| line.ends_with(" 0"));
+    assert!(none && !failures.is_empty(), "{failures:?}");
 }
 
 #[tokio::test(start_paused = true)]

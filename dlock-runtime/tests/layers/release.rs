@@ -8,7 +8,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{LockManager, lock};
 use tokio::time::sleep;
 
-use crate::support::locks::{connect, held, is_unavailable};
+use crate::support::locks::{connect, held, is_done, is_unavailable};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::support::polls::poll_once;
@@ -170,6 +170,46 @@ async fn a_release_is_repeated_until_the_store_has_taken_it() {
         sleep(s(60)).await;
         let free = there.lock("k").try_acquire().await;
         drop(free.expect("it has gone back"));
+    }
+}
+
+/// A mark is tried again as a release is. When it comes to nothing, the work was done all the same,
+/// and may be done once more.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_failed_is_tried_again_and_then_told() {
+    let ttl = s(10);
+    for lasts in [ttl / 2, 3 * ttl] {
+        let is_late = lasts > ttl;
+        let (warnings, _guard) = Log::of_this_thread();
+        let (memory, here) = manager().await;
+        let there = crate::connect(&memory).await;
+        let once = |manager: &LockManager| manager.lock("k").once(100 * ttl).ttl(ttl);
+        let told = || warnings.lines_with("could not be remembered");
+
+        let body = async {
+            memory.faults().set_unavailable(true);
+            Ok::<_, ()>("done")
+        };
+        let ran = once(&here).run(body).await;
+        assert!(matches!(ran, Ok(Ok("done"))), "{ran:?}");
+        assert_eq!(told(), [""; 0], "it may yet be remembered");
+        sleep(lasts).await;
+        let lines = told();
+        assert_eq!(lines.len(), usize::from(is_late), "{lines:?}");
+        for line in lines {
+            assert!(line.starts_with("WARN dlock::release"), "{line}");
+        }
+        memory.faults().set_unavailable(false);
+        sleep(ttl).await;
+
+        let next = once(&there).run(async { Ok::<_, ()>("again") }).await;
+        if is_late {
+            assert!(matches!(next, Ok(Ok("again"))), "{next:?}");
+        } else {
+            is_done(next);
+        }
+        here.shutdown().await;
+        assert_eq!(told().len(), usize::from(is_late));
     }
 }
 

@@ -19,21 +19,34 @@ pub fn router(shop: Arc<Shop>) -> Router {
     Router::new()
         .route("/orders", post(place))
         .route("/orders/{id}", get(show).delete(cancel))
-        .route("/orders/{id}/payment", post(pay).layer(bank_limit(&shop)))
+        .route(
+            "/orders/{id}/payment",
+            post(pay).layer(limit_of_customer(&shop)),
+        )
         .route("/books", get(books))
         .with_state(shop)
 }
 
-/// The bank bears only so many charges at once, from all copies together. A request that
-/// finds no room within two seconds is told to come back later: 503, as it is not the
-/// client who asks too much.
-fn bank_limit(shop: &Shop) -> LimitLayer<impl Fn(&Request) -> Option<String> + Clone + use<>> {
-    let key = format!("{}:bank", shop.name);
-    LimitLayer::new(shop.charges_at_once, move |_: &Request| Some(key.clone()))
-        .template("<shop>:bank")
+/// No customer keeps the bank from the others: each has only so many payments under way, in
+/// all copies together. A request that finds no room within two seconds is told that its
+/// customer asks too much: 429, and to come back later.
+fn limit_of_customer(
+    shop: &Shop,
+) -> LimitLayer<impl Fn(&Request) -> Option<String> + Clone + use<>> {
+    let name = shop.name.clone();
+    let key = move |request: &Request| Some(format!("{name}:payments:{}", customer(request)));
+    LimitLayer::new(shop.payments_at_once, key)
+        .template("<shop>:payments:<customer>")
         .ttl(Duration::from_secs(5))
         .timeout(Duration::from_secs(2))
-        .status(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Whose request it is, as the gateway says that knows its customers. Those of nobody share one
+/// limit.
+fn customer(request: &Request) -> u64 {
+    let number = request.headers().get("x-customer");
+    let number = number.and_then(|number| number.to_str().ok()?.parse().ok());
+    number.unwrap_or(0)
 }
 
 /// Takes pieces from the shelf. Requests for other articles do not wait for

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `POST /orders` with `{"sku":"blue-mug","quantity":2}` | 201 and the order; 409 when too few are left |
 //! | `GET /orders/{id}` | the order |
-//! | `POST /orders/{id}/payment` | 200 when it is paid, by this request or before; 423 while another one pays; 503 while too many others are at the bank |
+//! | `POST /orders/{id}/payment` | 200 when it is paid, by this request or before; 423 while another one pays; 429 while too many others of the same customer are paid (header `x-customer`, a number) |
 //! | `DELETE /orders/{id}` | 200 and the pieces back on the shelf; 409 when it is paid |
 //! | `GET /books` | everything that the shop and its bank have written down |
 //! | `GET /metrics` | what Prometheus scrapes |

@@ -29,11 +29,11 @@ Usage: cargo run -p axum_orders -- [options]
   --shop NAME       which shop it is a copy of (mugs)
   --stock N         pieces of each article in a new shop (100)
   --bank-ms N       how long the bank takes for a charge (50)
-  --bank-calls N    how many charges it bears at once, from all copies (64)
+  --payments N      how many of one customer at once, in all copies (64)
 
 Try: curl -i localhost:3000/orders -H 'content-type: application/json' \\
           -d '{\"sku\":\"blue-mug\",\"quantity\":1}'
-     curl -i -X POST localhost:3000/orders/1/payment
+     curl -i -X POST localhost:3000/orders/1/payment -H 'x-customer: 7'
      curl -i -X DELETE localhost:3000/orders/1
      curl localhost:3000/books";
 
@@ -53,7 +53,7 @@ struct Arguments {
     shop: String,
     stock: u64,
     bank_takes: Duration,
-    bank_calls: u32,
+    payments: u32,
 }
 
 impl Arguments {
@@ -68,7 +68,7 @@ impl Arguments {
             shop: "mugs".to_owned(),
             stock: 100,
             bank_takes: Duration::from_millis(50),
-            bank_calls: 64,
+            payments: 64,
         };
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
@@ -81,7 +81,7 @@ impl Arguments {
                 Long("bank-ms") => {
                     arguments.bank_takes = Duration::from_millis(value(&mut parser, "--bank-ms")?);
                 }
-                Long("bank-calls") => arguments.bank_calls = value(&mut parser, "--bank-calls")?,
+                Long("payments") => arguments.payments = value(&mut parser, "--payments")?,
                 other => return Err(other.unexpected().into()),
             }
         }
@@ -99,7 +99,7 @@ async fn open(arguments: &Arguments) -> Result<Shop, AnyError> {
         let bank = InRedis::connect(url, name, takes).await?;
         (Arc::new(table), Arc::new(bank))
     };
-    let shop = Shop::new(name, table, bank).charges_at_once(arguments.bank_calls);
+    let shop = Shop::new(name, table, bank).payments_at_once(arguments.payments);
     for sku in ARTICLES {
         shop.stock_up(sku, arguments.stock).await?;
     }

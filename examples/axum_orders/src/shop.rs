@@ -19,8 +19,8 @@ pub struct Shop {
     pub(crate) name: String,
     table: Arc<dyn Table>,
     pub(crate) bank: Arc<dyn Bank>,
-    /// How many charges the bank bears at once, from all copies of the service.
-    pub(crate) charges_at_once: u32,
+    /// How many payments of one customer are under way at once, in all copies of the service.
+    pub(crate) payments_at_once: u32,
     /// Those that are under way, also when their client has hung up.
     pub(crate) payments: TaskTracker,
 }
@@ -49,17 +49,17 @@ impl Shop {
             name: name.into(),
             table,
             bank,
-            charges_at_once: 64,
+            payments_at_once: 64,
             payments: TaskTracker::new(),
         }
     }
 
-    /// How many charges the bank bears at once, from all copies of the service: 64, if
-    /// nothing else is said.
+    /// How many payments of one customer are under way at once, in all copies of the service:
+    /// 64, if nothing else is said.
     #[must_use]
-    pub fn charges_at_once(self, charges_at_once: u32) -> Self {
+    pub fn payments_at_once(self, payments_at_once: u32) -> Self {
         Self {
-            charges_at_once,
+            payments_at_once,
             ..self
         }
     }

@@ -100,6 +100,7 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
             "hold" => hold(&contender()).await,
             "share" => share().await,
             "do" => doers::play().await,
+            "do one" => doers::play_one().await,
             _ => panic!("no role is called {role}"),
         }
         dlock::shutdown().await;

@@ -11,6 +11,8 @@ pub use crate::usual::*;
 pub enum JobError {
     /// It did not have the lock.
     Lock(LockError),
+    /// The work itself failed.
+    Work,
 }
 
 impl From<LockError> for JobError {
@@ -26,16 +28,71 @@ pub struct Message {
     pub id: u64,
 }
 
+tokio::task_local! {
+    static WORK: Work;
+}
+
+/// Work whose first attempts fail, shared by copies of a service.
+#[derive(Clone, Debug)]
+pub struct Work {
+    begun: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
+    fails: usize,
+}
+
+impl Work {
+    /// Work that fails so many times.
+    #[must_use]
+    pub fn that_fails(fails: usize) -> Self {
+        Self {
+            begun: Arc::default(),
+            done: Arc::default(),
+            fails,
+        }
+    }
+
+    /// What it is for these functions.
+    pub async fn of<T>(self, copy: impl Future<Output = T>) -> T {
+        WORK.scope(self, copy).await
+    }
+
+    /// How many attempts have begun.
+    #[must_use]
+    pub fn begun(&self) -> usize {
+        self.begun.load(Relaxed)
+    }
+
+    /// How many attempts have come to their end without a failure.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        self.done.load(Relaxed)
+    }
+
+    /// One attempt.
+    async fn attempt(self) -> Result<(), JobError> {
+        let before = self.begun.fetch_add(1, Relaxed);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if before < self.fails {
+            return Err(JobError::Work);
+        }
+        self.done.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}
+
 macro_rules! work {
     ($($name:ident($($of:ident: $what:ty)?))*) => {$(
         /// Some work.
         ///
         /// # Errors
         ///
-        /// It never fails.
+        /// Only inside of [`Work::of`] it fails, as often as is said there.
         pub async fn $name($($of: $what)?) -> Result<(), JobError> {
             $(let _ = $of;)?
-            Ok(())
+            match WORK.try_with(Work::clone) {
+                Ok(work) => work.attempt().await,
+                Err(_) => Ok(()),
+            }
         }
     )*};
 }

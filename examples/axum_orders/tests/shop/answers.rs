@@ -169,25 +169,37 @@ async fn a_charge_that_is_not_in_the_books(scene: Scene) {
     assert_eq!(scene.books().await["charges"], json!([1]));
 }
 
-/// Whoever finds no room at the bank within two seconds is told so, in all copies.
-async fn so_many_charges_at_once(mut scene: Scene) {
-    let one = scene.open_with_charges(1).await;
-    let other = scene.open_with_charges(1).await;
-    for id in 1..=2 {
+/// A customer whose payments find no room within two seconds is told so, in all copies. The
+/// others pay meanwhile, and so do those whom nobody knows.
+async fn so_many_payments_of_a_customer_at_once(mut scene: Scene) {
+    let one = scene.open_with_payments(1).await;
+    let other = scene.open_with_payments(1).await;
+    let pay = |order, customer| Call::PayAs { order, customer };
+    for id in 1..=5 {
         assert_eq!(scene.place(0).await.body["id"], id);
     }
     scene.counter().close();
-    let first = scene.start(one, Call::Pay(1));
+    let first = scene.start(one, pay(1, "7"));
     scene.counter().came(1).await;
-    for copy in [one, other] {
-        let refused = scene.ask(copy, Call::Pay(2)).await;
-        assert_eq!(told(&refused), (503, Some("2"), Some("too_many_requests")));
+    let of_another = scene.start(other, pay(2, "8"));
+    scene.counter().came(2).await;
+    let of_nobody = scene.start(one, Call::Pay(3));
+    scene.counter().came(3).await;
+    for (copy, refused) in [
+        (one, pay(4, "7")),
+        (other, pay(4, "7")),
+        // Who says nonsense is nobody, too.
+        (other, pay(5, "seven")),
+    ] {
+        let refused = scene.ask(copy, refused).await;
+        assert_eq!(told(&refused), (429, Some("2"), Some("too_many_requests")));
     }
-    let waits = scene.start(other, Call::Pay(2));
-    scene.waiting("mugs:bank", 1).await;
+    let waits = scene.start(other, pay(4, "7"));
+    scene.waiting("mugs:payments:7", 1).await;
     scene.counter().open();
-    assert_eq!(first.answer().await.status, 200);
-    assert_eq!(waits.answer().await.status, 200);
+    for paid in [first, of_another, of_nobody, waits] {
+        assert_eq!(paid.answer().await.status, 200);
+    }
     scene.all_locks_are_free().await;
 }
 
@@ -198,6 +210,6 @@ on_each_store!(
     timeout,
     outage,
     loss,
-    so_many_charges_at_once,
+    so_many_payments_of_a_customer_at_once,
     a_charge_that_is_not_in_the_books
 );

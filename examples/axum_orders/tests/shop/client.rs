@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
+use hyper::http::request::Builder;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -35,8 +36,16 @@ impl Answer {
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    Place { sku: &'static str, quantity: u32 },
+    Place {
+        sku: &'static str,
+        quantity: u32,
+    },
     Pay(u64),
+    /// As this customer.
+    PayAs {
+        order: u64,
+        customer: &'static str,
+    },
     Cancel(u64),
     Show(u64),
     Books,
@@ -44,17 +53,34 @@ pub(crate) enum Call {
 
 /// Asks and waits for the answer. Dropping the future hangs up.
 pub(crate) async fn call(address: SocketAddr, call: Call) -> Result<Answer, ClientError> {
+    let pay = |order| {
+        (
+            Method::POST,
+            format!("/orders/{order}/payment"),
+            String::new(),
+        )
+    };
+    let customer = match call {
+        Call::PayAs { customer, .. } => Some(customer),
+        _ => None,
+    };
     let (method, path, body) = match call {
         Call::Place { sku, quantity } => {
             let body = json!({ "sku": sku, "quantity": quantity });
             (Method::POST, "/orders".to_owned(), body.to_string())
         }
-        Call::Pay(id) => (Method::POST, format!("/orders/{id}/payment"), String::new()),
+        Call::Pay(id) => pay(id),
+        Call::PayAs { order, .. } => pay(order),
         Call::Cancel(id) => (Method::DELETE, format!("/orders/{id}"), String::new()),
         Call::Show(id) => (Method::GET, format!("/orders/{id}"), String::new()),
         Call::Books => (Method::GET, "/books".to_owned(), String::new()),
     };
-    send(address, method, &path, body).await
+    let request = Request::builder().method(method).uri(path);
+    let request = match customer {
+        Some(customer) => request.header("x-customer", customer),
+        None => request,
+    };
+    answer(address, request, body).await
 }
 
 pub(crate) async fn send(
@@ -63,9 +89,15 @@ pub(crate) async fn send(
     path: &str,
     body: String,
 ) -> Result<Answer, ClientError> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
+    answer(address, Request::builder().method(method).uri(path), body).await
+}
+
+async fn answer(
+    address: SocketAddr,
+    request: Builder,
+    body: String,
+) -> Result<Answer, ClientError> {
+    let request = request
         .header(HOST, address.to_string())
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))?;

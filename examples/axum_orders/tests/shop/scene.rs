@@ -156,10 +156,10 @@ impl Scene {
         self.copies.push(Copy::start(manager, shop).await);
     }
 
-    /// Opens one more copy, for which the bank bears only so many charges at once, and
+    /// Opens one more copy, in which a customer has only so many payments at once, and
     /// gives its number.
-    pub(crate) async fn open_with_charges(&mut self, at_once: u32) -> usize {
-        let shop = self.shop("mugs").charges_at_once(at_once);
+    pub(crate) async fn open_with_payments(&mut self, at_once: u32) -> usize {
+        let shop = self.shop("mugs").payments_at_once(at_once);
         self.open(shop).await;
         self.copies.len() - 1
     }
