@@ -1,10 +1,12 @@
 //! The tool as its users run it: as a process, on real servers.
 
+mod ages;
 mod breaking;
 mod databases;
 mod doctor;
 mod doctor_of_etcd;
 mod doctor_of_memcached;
+mod list;
 mod losing;
 mod others;
 mod page;
@@ -23,7 +25,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use support::calm::unless_it_stands_still;
+use support::dir::TempDir;
 use support::process::command;
 use support::program::Program;
 use support::redis::{RedisServer, Setup};
@@ -65,6 +70,32 @@ async fn ran_in_time(command: impl Fn() -> Command) -> Output {
         output
     })
     .await
+}
+
+/// What it prints for programs.
+async fn json(url: &str, arguments: &[&str]) -> Value {
+    let printed = ran(dlock(url, &[arguments, &["-o", "json"]].concat())).await;
+    assert_eq!(code(&printed), 0, "{}", stderr(&printed));
+    serde_json::from_str(&stdout(&printed)).expect("JSON")
+}
+
+/// What stands in this column of a table, in the rows below its head.
+fn column(text: &str, name: &str) -> Vec<String> {
+    let has_it = |line: &&str| line.split_whitespace().any(|word| word == name);
+    let mut lines = text.lines().skip_while(|line| !has_it(line));
+    let head = lines.next().unwrap_or_default();
+    let at = head.find(name).unwrap_or_default();
+    let rows = lines.take_while(|line| !line.is_empty());
+    rows.map(|row| {
+        let rest = row.chars().skip(at);
+        rest.take_while(|c| !c.is_whitespace()).collect()
+    })
+    .collect()
+}
+
+/// A database in a folder of the test's own.
+fn sqlite(dir: &TempDir) -> String {
+    format!("sqlite:{}", dir.path().join("locks.db").display())
 }
 
 fn code(output: &Output) -> i32 {
