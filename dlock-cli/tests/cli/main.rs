@@ -8,6 +8,7 @@ mod doctor_of_etcd;
 mod doctor_of_memcached;
 mod list;
 mod losing;
+mod on_lost;
 mod others;
 mod page;
 mod picture;
