@@ -13,6 +13,7 @@ mod others;
 mod page;
 mod picture;
 mod repeat;
+mod rights;
 mod run;
 mod screen;
 mod stores;
