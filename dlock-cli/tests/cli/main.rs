@@ -52,10 +52,31 @@ fn dlock(url: &str, arguments: &[&str]) -> Command {
 
 /// Somebody who holds this key.
 async fn holder(url: &str, key: &str) -> Program {
-    let arguments = ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
-    let program = Program::start(dlock(url, &arguments));
+    holds(dlock(url, &hold(key))).await
+}
+
+/// The same for longer.
+async fn patient_holder(url: &str, key: &str) -> Program {
+    holds(patient(url, &hold(key))).await
+}
+
+fn hold(key: &str) -> [&str; 6] {
+    ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"]
+}
+
+async fn holds(tool: Command) -> Program {
+    let program = Program::start(tool);
     printed(&program, "pid ").await;
     program
+}
+
+/// The tool, on a machine that may stand still: it takes that for no outage.
+fn patient(url: &str, arguments: &[&str]) -> Command {
+    let mut tool = dlock(url, arguments);
+    tool.env("DLOCK_REQUEST_TIMEOUT", "20s");
+    // What a test leaves behind is gone by then.
+    tool.env("DLOCK_TTL", "1m");
+    tool
 }
 
 /// Runs it to its end.
@@ -76,7 +97,7 @@ async fn ran_in_time(command: impl Fn() -> Command) -> Output {
 
 /// What it prints for programs.
 async fn json(url: &str, arguments: &[&str]) -> Value {
-    let printed = ran(dlock(url, &[arguments, &["-o", "json"]].concat())).await;
+    let printed = ran(patient(url, &[arguments, &["-o", "json"]].concat())).await;
     assert_eq!(code(&printed), 0, "{}", stderr(&printed));
     serde_json::from_str(&stdout(&printed)).expect("JSON")
 }
