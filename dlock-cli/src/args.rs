@@ -166,6 +166,8 @@ pub(crate) struct Ls {
 pub(crate) enum Sort {
     /// By key
     Key,
+    /// What has been held for longest comes first
+    Age,
     /// What ends first comes first
     Left,
     /// The lock with the most waiters comes first

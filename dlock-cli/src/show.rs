@@ -22,6 +22,12 @@ pub(crate) fn sorted(mut locks: Vec<LockInfo>, by: Sort) -> Vec<LockInfo> {
     locks.sort_by(|a, b| a.key.cmp(&b.key));
     match by {
         Sort::Key => {}
+        // By the column, which is that of the first holder. What has none comes last.
+        Sort::Age => locks.sort_by_key(|lock| {
+            let begun = holders(lock).next().and_then(begun);
+            let begun = begun.map(|(moment, _)| moment);
+            (begun.is_none(), begun)
+        }),
         Sort::Left => locks.sort_by_key(|lock| left(lock).unwrap_or(Duration::MAX)),
         Sort::Waiters => locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiters)),
     }

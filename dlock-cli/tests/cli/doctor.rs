@@ -258,53 +258,6 @@ async fn a_user_of_redis_without_rights() {
     warns_of(&output, "eviction", "CONFIG GET");
 }
 
-#[tokio::test]
-async fn a_user_of_postgres_without_rights() {
-    let server = Server::<PostgreSql>::shared().await;
-    let database = server.database().await;
-    let url = server.url(&database, server.port());
-    // Makes the tables.
-    let made = doctor(&format!("{url}?create_tables=true")).await;
-    assert_eq!(code(&made), 0, "{}{}", stdout(&made), stderr(&made));
-    assert!(stdout(&made).contains("version"), "{}", stdout(&made));
-
-    let user = format!("u_{}", fastrand::u32(..));
-    server
-        .run(&database, &format!("CREATE ROLE {user} LOGIN"))
-        .await;
-    let (_, host) = url
-        .split_once('@')
-        .unwrap_or(url.split_once("//").expect("a URL"));
-    let output = doctor(&format!("postgres://{user}@{host}")).await;
-    let said = stdout(&output) + &stderr(&output);
-    assert_eq!(code(&output), 77, "{said}");
-    assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
-}
-
-/// Its password is right.
-#[tokio::test]
-async fn a_user_of_mysql_without_rights() {
-    let server = Server::<MariaDb>::shared().await;
-    let database = server.database().await;
-    let user = format!("u_{}", fastrand::u32(..));
-    server
-        .run(
-            &database,
-            &format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'hunter2'"),
-        )
-        .await;
-    let url = format!(
-        "mysql://{user}:hunter2@127.0.0.1:{}/{database}",
-        server.port()
-    );
-    let output = doctor(&url).await;
-    let said = stdout(&output) + &stderr(&output);
-    assert_eq!(code(&output), 77, "{said}");
-    assert_eq!(checks(&output, "fail"), ["connect"], "{said}");
-    assert!(said.contains("GRANT"), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
-}
-
 /// Named whether its place is in the URL or not, and the others are looked at all the same.
 #[tokio::test]
 async fn a_master_of_a_cluster_that_is_not_there() {

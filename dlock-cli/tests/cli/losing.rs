@@ -22,15 +22,15 @@ const STUBBORN: &str = "trap '' TERM INT HUP; echo pid $$
 
 /// On a machine that stands still for so long, a command may be killed before it is told to end,
 /// and later than its lock is lost.
-const STANDS_STILL: Duration = Duration::from_millis(100);
+pub(crate) const STANDS_STILL: Duration = Duration::from_millis(100);
 
 /// A lease as short as a busy machine bears, and a tool that asks quickly.
-fn short(url: &str, options: &[&str], script: &str) -> Program {
+pub(crate) fn short(url: &str, options: &[&str], script: &str) -> Program {
     with_lease(url, ["6s", "1s"], options, script)
 }
 
 /// The same with more time to end well, which a busy machine may take.
-fn ends_well(url: &str, options: &[&str], script: &str) -> Program {
+pub(crate) fn ends_well(url: &str, options: &[&str], script: &str) -> Program {
     with_lease(url, ["8s", "3s"], options, script)
 }
 
@@ -44,14 +44,14 @@ fn with_lease(url: &str, [ttl, kill_after]: [&str; 2], options: &[&str], script:
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
+pub(crate) enum Fault {
     Outage,
     Killed,
     Stopped,
 }
 
 impl Fault {
-    fn happens(self, proxy: &Proxy, tool: &mut Program) {
+    pub(crate) fn happens(self, proxy: &Proxy, tool: &mut Program) {
         match self {
             Self::Outage => proxy.stall(true),
             Self::Killed => tool.process.kill(),
@@ -139,7 +139,7 @@ async fn command_is_told(fault: Fault) {
     fault.is_told(tool).await;
 }
 
-async fn take_away(server: &RedisServer) {
+pub(crate) async fn take_away(server: &RedisServer) {
     let gone: usize = server.command(&["DEL", "dlock:{k}"]).await;
     assert_eq!(gone, 1);
 }
@@ -159,37 +159,6 @@ async fn is_killed_at_once() {
     assert_eq!(code(&ended), 74, "{}", stderr(&ended));
     assert!(!stdout(&ended).contains("told"), "{}", stdout(&ended));
     assert!(stderr(&ended).contains("lost"), "{}", stderr(&ended));
-}
-
-#[tokio::test]
-async fn what_comes_of_a_loss_may_be_chosen() {
-    for (on_lost, expected) in [("ignore", 5), ("signal", 74)] {
-        let comes = async || comes_of_a_loss(on_lost, expected).await;
-        unless_it_stands_still(STANDS_STILL, comes).await;
-    }
-}
-
-async fn comes_of_a_loss(on_lost: &str, expected: i32) {
-    let server = redis().await;
-    let script = "trap 'echo told' TERM; echo pid $$; n=0
-        while [ ! -e \"$DLOCK_TEST_END\" ]; do sleep 0.05; done; exit 5";
-    let dir = crate::support::dir::TempDir::default();
-    let end = dir.path().join("end");
-    let script = script.replace("$DLOCK_TEST_END", &end.display().to_string());
-    let mut tool = short(&server.url(), &["--on-lost", on_lost], &script);
-    printed(&tool, "pid ").await;
-    take_away(&server).await;
-    eventually("the loss is told", async || {
-        tool.errors().contains("lost").then_some(())
-    })
-    .await;
-    if on_lost == "signal" {
-        printed(&tool, "told").await;
-    }
-    std::fs::write(&end, "").expect("a file");
-    let ended = tool.end().await;
-    assert_eq!(code(&ended), expected, "{on_lost}: {}", stderr(&ended));
-    assert_eq!(stdout(&ended).contains("told"), on_lost == "signal");
 }
 
 #[tokio::test]

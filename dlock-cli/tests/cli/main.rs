@@ -1,15 +1,19 @@
 //! The tool as its users run it: as a process, on real servers.
 
+mod ages;
 mod breaking;
 mod databases;
 mod doctor;
 mod doctor_of_etcd;
 mod doctor_of_memcached;
+mod list;
 mod losing;
+mod on_lost;
 mod others;
 mod page;
 mod picture;
 mod repeat;
+mod rights;
 mod run;
 mod screen;
 mod stores;
@@ -23,7 +27,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use support::calm::unless_it_stands_still;
+use support::dir::TempDir;
 use support::process::command;
 use support::program::Program;
 use support::redis::{RedisServer, Setup};
@@ -45,10 +52,31 @@ fn dlock(url: &str, arguments: &[&str]) -> Command {
 
 /// Somebody who holds this key.
 async fn holder(url: &str, key: &str) -> Program {
-    let arguments = ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
-    let program = Program::start(dlock(url, &arguments));
+    holds(dlock(url, &hold(key))).await
+}
+
+/// The same for longer.
+async fn patient_holder(url: &str, key: &str) -> Program {
+    holds(patient(url, &hold(key))).await
+}
+
+fn hold(key: &str) -> [&str; 6] {
+    ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"]
+}
+
+async fn holds(tool: Command) -> Program {
+    let program = Program::start(tool);
     printed(&program, "pid ").await;
     program
+}
+
+/// The tool, on a machine that may stand still: it takes that for no outage.
+fn patient(url: &str, arguments: &[&str]) -> Command {
+    let mut tool = dlock(url, arguments);
+    tool.env("DLOCK_REQUEST_TIMEOUT", "20s");
+    // What a test leaves behind is gone by then.
+    tool.env("DLOCK_TTL", "1m");
+    tool
 }
 
 /// Runs it to its end.
@@ -65,6 +93,32 @@ async fn ran_in_time(command: impl Fn() -> Command) -> Output {
         output
     })
     .await
+}
+
+/// What it prints for programs.
+async fn json(url: &str, arguments: &[&str]) -> Value {
+    let printed = ran(patient(url, &[arguments, &["-o", "json"]].concat())).await;
+    assert_eq!(code(&printed), 0, "{}", stderr(&printed));
+    serde_json::from_str(&stdout(&printed)).expect("JSON")
+}
+
+/// What stands in this column of a table, in the rows below its head.
+fn column(text: &str, name: &str) -> Vec<String> {
+    let has_it = |line: &&str| line.split_whitespace().any(|word| word == name);
+    let mut lines = text.lines().skip_while(|line| !has_it(line));
+    let head = lines.next().unwrap_or_default();
+    let at = head.find(name).unwrap_or_default();
+    let rows = lines.take_while(|line| !line.is_empty());
+    rows.map(|row| {
+        let rest = row.chars().skip(at);
+        rest.take_while(|c| !c.is_whitespace()).collect()
+    })
+    .collect()
+}
+
+/// A database in a folder of the test's own.
+fn sqlite(dir: &TempDir) -> String {
+    format!("sqlite:{}", dir.path().join("locks.db").display())
 }
 
 fn code(output: &Output) -> i32 {

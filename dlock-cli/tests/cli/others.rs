@@ -265,7 +265,7 @@ async fn arguments_need_not_be_text() {
     assert_eq!(code(&refused), 64, "{}", stderr(&refused));
 }
 
-/// Whichever store it is, and whether it answers.
+/// Whichever store it is, and whether it answers. One that does not exits alike everywhere.
 #[tokio::test]
 async fn passwords_are_never_shown() {
     let server = Server::<PostgreSql>::shared().await;
@@ -274,17 +274,28 @@ async fn passwords_are_never_shown() {
     let (_, host) = postgres.split_once("//").expect("a URL");
     let host = host.rsplit('@').next().expect("a host");
     let login = |url: &str| url.replace("LOGIN", "postgres:hunter2");
-    let mut urls = vec![
-        login(&format!("postgres://LOGIN@{host}?create_tables=true")),
+    let here = login(&format!("postgres://LOGIN@{host}?create_tables=true"));
+    let several = "LOGIN@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    let mut down = vec![
         login("postgres://LOGIN@127.0.0.1:1/locks"),
         login("mysql://LOGIN@127.0.0.1:1/locks"),
         login("zookeeper://LOGIN@127.0.0.1:1"),
-        login("memcached://LOGIN@127.0.0.1:1"),
+        "memcached://127.0.0.1:1".to_owned(),
+        login("redis://LOGIN@127.0.0.1:1"),
+        login(&format!(
+            "redis+sentinel://{several}/master?sentinel_password=hunter2"
+        )),
+        login(&format!("redis+cluster://{several}")),
+        login(&format!("redis+redlock://{several}")),
     ];
     if cfg!(feature = "etcd") {
-        urls.push(login("etcd://LOGIN@127.0.0.1:1"));
+        down.push(login("etcd://LOGIN@127.0.0.1:1"));
     }
-    for url in &urls {
+    let all_down = down.iter().map(|url| (url, Some(69)));
+    // It knows no users, and is not asked.
+    let refused = login("memcached://LOGIN@127.0.0.1:1");
+    // A busy machine may be too slow for the one that answers.
+    for (url, expected) in all_down.chain([(&refused, Some(78)), (&here, None)]) {
         for arguments in [
             &["-v", "run", "k", "--", "true"][..],
             &["-v", "ls", "-o", "json"],
@@ -298,11 +309,14 @@ async fn passwords_are_never_shown() {
             let said = stdout(&run) + &stderr(&run);
             assert!(!said.is_empty(), "{arguments:?}");
             assert!(!said.contains("hunter2"), "{arguments:?}: {said}");
+            if let Some(expected) = expected {
+                assert_eq!(code(&run), expected, "{url}: {arguments:?}: {said}");
+            }
         }
     }
     // One that is shown, and one that cannot be: that is asked until the time is over.
     let soon = [("DLOCK_REQUEST_TIMEOUT", "2s")];
-    for (url, set) in [(&urls[0], &[][..]), (&urls[1], &soon[..])] {
+    for (url, set) in [(&here, &[][..]), (&down[0], &soon[..])] {
         let mut top = Screen::of_tool(url, &["-v", "top"], (24, 100), set);
         let shown = |text: &str| text.contains("nothing is held") || text.contains("refused");
         let text = top.until("it is told", shown).await;

@@ -9,7 +9,7 @@ use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 use crate::support::wait::until;
-use crate::{code, dlock, holder, ran, redis, stderr};
+use crate::{code, dlock, holder, ran, redis, sqlite, stderr};
 
 async fn lists_into_a_pipe(url: &str) {
     let held = holder(url, "first").await;
@@ -46,7 +46,7 @@ async fn a_list_goes_on_into_a_pipe() {
     let server = redis().await;
     lists_into_a_pipe(&server.url()).await;
     let dir = TempDir::default();
-    lists_into_a_pipe(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
+    lists_into_a_pipe(&sqlite(&dir)).await;
 }
 
 /// Without a word, as other programs end.

@@ -1,8 +1,6 @@
 //! The tool on each store that the library speaks for.
 
 use std::collections::BTreeSet;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
@@ -15,12 +13,11 @@ use crate::support::cluster::Cluster;
 use crate::support::dir::TempDir;
 use crate::support::memcached::Memcached;
 use crate::support::nodes::Nodes;
-use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
 use crate::{
-    code, copied, dlock, nobody_watches, printed, ran, ran_in_time, redis, stderr, stdout,
+    code, dlock, nobody_watches, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
 };
 
 /// What a store can do, where not all can.
@@ -279,7 +276,7 @@ async fn sentinels_serve() {
 #[tokio::test]
 async fn sqlite_serves() {
     let dir = TempDir::default();
-    let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    let url = sqlite(&dir);
     serves(&url, ALL).await;
 }
 
@@ -357,62 +354,18 @@ async fn leaves_time_to_end(url: &str) {
     assert!(told.contains("and not 5s"), "{told}");
 }
 
-/// On a store that knows of users, or whose file has an owner.
+/// What is done is remembered where servers have nodes that end.
+#[cfg(feature = "zookeeper")]
 #[tokio::test]
-async fn who_may_not_exits_alike() {
-    let may_not = async |tool: std::process::Command| {
-        let refused = ran(tool).await;
-        let told = stderr(&refused);
-        assert_eq!(code(&refused), 77, "{told}");
-        assert!(
-            !told.contains("hunter2") && told.lines().count() == 1,
-            "{told}"
-        );
-    };
-    #[cfg(feature = "etcd")]
-    {
-        // A login with the default cost is a second of work on a busy machine.
-        let setup = crate::support::etcd::Setup::default().with("--bcrypt-cost=4");
-        let server = setup.start().await;
-        for words in [
-            &["user", "add", "root:hunter2"][..],
-            &["user", "grant-role", "root", "root"],
-            &["user", "add", "app:hunter2"],
-            &["auth", "enable"],
-        ] {
-            server.control(words).await;
-        }
-        let url = format!("etcd://app:hunter2@127.0.0.1:{}", server.port());
-        for asked in [&["run", "k", "--", "true"][..], &["ls"], &["forget", "k"]] {
-            may_not(dlock(&url, asked)).await;
-        }
-    }
-    #[cfg(feature = "zookeeper")]
-    {
-        let server = crate::support::zookeeper::Setup::default().start().await;
-        let place = format!("127.0.0.1:{}/locks", server.port());
-        let owner = format!("zookeeper://app:hunter2@{place}?auth=digest&acl=creator");
-        let run = ["run", "k", "--", "true"];
-        let made = ran(dlock(&owner, &run)).await;
-        assert_eq!(code(&made), 0, "{}", stderr(&made));
-        may_not(dlock(&format!("zookeeper://{place}"), &run)).await;
-    }
-    // Root may write to any file.
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
-    let dir = TempDir::default();
-    let own = Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), own).expect("rights");
-    let url = format!("sqlite:{}", dir.path().join("locks.db").display());
-    let made = ran(dlock(&url, &["run", "k", "--", "true"])).await;
-    assert_eq!(code(&made), 0, "{}", stderr(&made));
-    let copy = dir.path().join("dlock");
-    copied(env!("CARGO_BIN_EXE_dlock"), &copy);
-    let mut tool = command("setpriv");
-    tool.args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(copy)
-        .args(["run", "k", "--", "true"])
-        .env("DLOCK_URL", &url);
-    may_not(tool).await;
+async fn zookeeper_remembers_if_it_may() {
+    let setup = crate::support::zookeeper::Setup::default().extended();
+    let server = setup.start().await;
+    let url = format!("zookeeper://127.0.0.1:{}", server.port());
+    is_remembered(&url, ALL).await;
+    let listed = stdout(&ran(dlock(&url, &["ls"])).await);
+    assert!(listed.contains("\nreport  done "), "{listed}");
+    let listed: Vec<_> = listed.lines().collect();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    let told = stdout(&ran(dlock(&url, &["doctor"])).await);
+    assert!(is_told(&told, &["ok"], "once"), "{told}");
 }

@@ -13,7 +13,7 @@ use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::wait::until;
-use crate::{code, dlock, holder, printed, ran, redis, stderr};
+use crate::{code, dlock, holder, printed, ran, redis, sqlite, stderr};
 
 const SIZE: (u16, u16) = (24, 80);
 const FAST: [&str; 3] = ["top", "--interval", "200ms"];
@@ -119,7 +119,7 @@ async fn locks_are_shown_live() {
 #[tokio::test]
 async fn locks_of_a_database_are_shown_live() {
     let dir = TempDir::default();
-    serves(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
+    serves(&sqlite(&dir)).await;
 }
 
 /// What a store does not know is a sample, and marked.
@@ -190,7 +190,7 @@ async fn breaks(url: &str) {
 async fn a_lock_is_broken() {
     breaks(&redis().await.url()).await;
     let dir = TempDir::default();
-    breaks(&format!("sqlite:{}", dir.path().join("locks.db").display())).await;
+    breaks(&sqlite(&dir)).await;
 }
 
 #[tokio::test]
