@@ -8,7 +8,7 @@ use crate::backend::Owner;
 
 /// The text for this owner: `1.1;1767225600000`, or only `1.1`. `since` is when it got the lock, by
 /// its own clock, in milliseconds since 1970.
-#[cfg(any(feature = "etcd", feature = "memcached"))]
+#[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
 pub(super) fn held(owner: &str, since: Option<u64>) -> String {
     match since {
         Some(since) => format!("{owner};{since}"),
@@ -17,7 +17,7 @@ pub(super) fn held(owner: &str, since: Option<u64>) -> String {
 }
 
 /// Reads a text that [`held`] has written.
-#[cfg(any(feature = "etcd", feature = "memcached"))]
+#[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
 pub(super) fn held_by(value: &str) -> Option<(&str, Option<u64>)> {
     match value.split_once(';') {
         Some((owner, since)) => Some((owner, Some(since.parse().ok()?))),
