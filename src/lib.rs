@@ -350,7 +350,8 @@
 //! - `redis` (default): the `redis://` store, one server.
 //! - `redis-sentinel`, `redis-cluster`, `redis-redlock`: Redis on several servers.
 //!   Each feature has its own URLs (`redis+sentinel://` and so on).
-//! - `tls` (default): encrypted connections with rustls, such as `rediss://`.
+//! - `tls`: encrypted connections with rustls: `rediss://`, `etcds://`,
+//!   `zookeeper+tls://`, databases.
 //! - `etcd`: the `etcd://` store. The build needs `protoc`.
 //! - `zookeeper`: the `zookeeper://` store.
 //! - `postgres`, `mysql`, `sqlite`: the stores in databases.

@@ -207,7 +207,7 @@ simulations() {
 # optimization, logins alone keep a busy machine from anything else. Most of the time a history
 # waits, so that six at once are what two processors can do.
 histories() {
-  cargo run --release --quiet -p dlock-histories -- --store all --histories "$1" --at-once 6
+  timeout -k 30 45m cargo run --release --quiet -p dlock-histories -- --store all --histories "$1" --at-once 6
 }
 
 install_missing

@@ -135,8 +135,10 @@ impl<K: Kind> Server<K> {
     /// There is room again. Some end when there is none: those are started again.
     pub(crate) async fn empty_disk(&mut self) {
         machine::empty_disk(self.running().id());
-        if self.is_up(ATTEMPTS).await.is_err() {
-            self.restart().await;
+        match self.is_up(ATTEMPTS).await {
+            Ok(()) => {}
+            Err(NotUp::Ended(_)) => self.restart().await,
+            Err(why) => panic!("it has room and does not serve: {}", self.told(&why)),
         }
     }
 
@@ -150,7 +152,7 @@ impl<K: Kind> Server<K> {
     /// ours but for the moment in which it was down, and what is left of it may keep it
     /// from starting for a while.
     pub(crate) async fn restart(&mut self) {
-        let (begun, mut attempt) = (Instant::now(), 1);
+        let (mut begun, mut attempt) = (Instant::now(), 1);
         loop {
             self.kill();
             self.spawn();
@@ -165,6 +167,7 @@ impl<K: Kind> Server<K> {
                     assert!(attempt < ATTEMPTS, "it does not serve again: {told}");
                     eprintln!("attempt {attempt} of {ATTEMPTS} to start it again: {told}");
                     attempt += 1;
+                    begun = Instant::now();
                 }
             }
             sleep(STEP).await;

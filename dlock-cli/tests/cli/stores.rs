@@ -17,7 +17,7 @@ use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
 use crate::{
-    code, dlock, nobody_watches, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
+    code, dlock, nobody_watches, patient, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
 };
 
 /// What a store can do, where not all can.
@@ -362,10 +362,10 @@ async fn zookeeper_remembers_if_it_may() {
     let server = setup.start().await;
     let url = format!("zookeeper://127.0.0.1:{}", server.port());
     is_remembered(&url, ALL).await;
-    let listed = stdout(&ran(dlock(&url, &["ls"])).await);
+    let listed = stdout(&ran(patient(&url, &["ls"])).await);
     assert!(listed.contains("\nreport  done "), "{listed}");
     let listed: Vec<_> = listed.lines().collect();
     assert_eq!(listed.len(), 2, "{listed:?}");
-    let told = stdout(&ran(dlock(&url, &["doctor"])).await);
+    let told = stdout(&ran(patient(&url, &["doctor"])).await);
     assert!(is_told(&told, &["ok"], "once"), "{told}");
 }
