@@ -9,12 +9,15 @@ use super::release::LeaseGuard;
 use super::state::Lease;
 use crate::apart::apart;
 use crate::backend::{BackendError, BackendErrorKind, Request};
-use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::observe::{Labels, SectionSpan};
 
 /// If a request fails more than `timeout / LATE` after its timeout, nobody was there to see the
 /// answer.
 const LATE: u32 = 20;
+
+/// How long what dropped requests left is waited for, where the store names no request timeout: it
+/// receives its answers on the manager's runtime, and settles within a few round trips.
+const LEFT: Duration = Duration::from_secs(1);
 
 /// The outcome of a request to the store.
 pub(crate) type Answer = Result<LeaseGuard, NotHad>;
@@ -73,14 +76,14 @@ impl Leases {
     }
 
     /// Waits until the remains of dropped requests are removed from the store, for at most half a
-    /// request timeout: the default one where the store does not say how long it may take.
+    /// request timeout, or for [`LEFT`] where the store does not say how long it may take.
     pub(crate) async fn what_was_left_is_back(&self) {
-        let timeout = self.backend.request_timeout();
-        let timeout = timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT);
+        let limit = self.backend.request_timeout();
+        let limit = limit.map_or(LEFT, |timeout| timeout / 2);
         tokio::select! {
             biased;
             () = self.backend.settle() => {}
-            () = self.executor.sleep(timeout / 2) => {}
+            () = self.executor.sleep(limit) => {}
         }
     }
 

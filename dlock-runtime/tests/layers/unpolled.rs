@@ -382,11 +382,11 @@ struct Lingers {
     left: watch::Sender<usize>,
 }
 
-/// A second for the answer, and ten for what nobody wants; or two, which is waited for even where
-/// the store does not say how long it may take.
+/// A second for the answer, and ten for what nobody wants; or so little, after the three until that
+/// is taken back, that it is waited for even where the store does not say how long it may take.
 const ANSWER: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(10);
-const LINGER_SHORTLY: Duration = Duration::from_secs(2);
+const LINGER_SHORTLY: Duration = Duration::from_millis(1_500);
 
 #[async_trait::async_trait]
 impl Otherwise for Lingers {

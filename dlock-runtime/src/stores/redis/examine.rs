@@ -155,7 +155,8 @@ impl RedisStore {
         let told = told.await.ok()?;
         let seen = [asked, SystemTime::now()];
         let (seconds, micros) = redis::from_redis_value::<(u64, u32)>(told).ok()?;
-        let since_1970 = Duration::from_secs(seconds) + Duration::from_micros(micros.into());
+        let micros = Duration::from_micros(micros.into());
+        let since_1970 = Duration::from_secs(seconds).checked_add(micros)?;
         let shown = UNIX_EPOCH.checked_add(since_1970)?;
         let harm = match self.votes {
             // Of a majority, since when a lock is held is told by the holder's clock.

@@ -124,7 +124,7 @@ fn other<D: Database>(error: &sqlx::Error) -> Meaning {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             Meaning::unavailable(RetryPolicy::Reconnect, D::UNREACHED_ADVICE)
         }
-        sqlx::Error::Tls(_) if cfg!(not(feature = "tls")) => {
+        sqlx::Error::Tls(why) if why.to_string().contains("built without TLS") => {
             Meaning::config("turn on dlock's cargo feature `tls`")
         }
         sqlx::Error::Tls(_) => Meaning::config(D::TLS_ADVICE),

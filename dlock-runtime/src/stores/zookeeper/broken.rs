@@ -136,7 +136,9 @@ impl Ensemble {
         let Some(Ok((said, _))) = found.next() else {
             return Ok(Freed::NotHeld);
         };
-        let owner = Owner::read(&String::from_utf8_lossy(&said));
+        // It may have got the lock meanwhile, and say since when.
+        let said = String::from_utf8_lossy(&said);
+        let owner = said.split(';').next().and_then(Owner::read);
         let owner = owner.filter(|owner| leaving.waiter.name.starts_with(&names::own(*owner)));
         let Some(owner) = owner else {
             // Another program's waiter would not look for the node that tells it to leave, and make

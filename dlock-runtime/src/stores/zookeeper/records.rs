@@ -60,14 +60,23 @@ impl Record {
     /// Whether the node must be looked at to say since when the lock is held, now that the lock is
     /// renewed. With another ttl than before it is not: that keeps the lock (`min_hold`).
     pub(super) fn is_to_say_since(&self, request: &Request) -> bool {
-        let mut since = self.since.lock();
-        if let Since::Later(ms) = *since
-            && request.ttl == self.ttl
-        {
-            let text = held(&request.owner.to_string(), Some(ms));
-            *since = Since::Now(text.into_bytes().into());
-        }
-        matches!(*since, Since::Now(_)) && self.seen_at().is_some()
+        let says = {
+            let mut since = self.since.lock();
+            if let Since::Later(ms) = *since
+                && request.ttl == self.ttl
+            {
+                let text = held(&request.owner.to_string(), Some(ms));
+                *since = Since::Now(text.into_bytes().into());
+            }
+            matches!(*since, Since::Now(_))
+        };
+        says && self.seen_at().is_some()
+    }
+
+    /// Its node was there at this time.
+    fn was_seen(&self, at: Instant) {
+        let mut seen_at = self.seen_at.lock();
+        *seen_at = seen_at.map(|last| last.max(at));
     }
 
     fn to_say(&self) -> Option<Arc<[u8]>> {
@@ -138,8 +147,7 @@ async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Resu
         match session.check(&nodes, deadline).await? {
             Ok(sent_at) => {
                 for (record, (_, said)) in records.drain(..).zip(nodes) {
-                    let mut seen_at = record.seen_at.lock();
-                    *seen_at = seen_at.map(|last| last.max(sent_at));
+                    record.was_seen(sent_at);
                     if said.is_some() {
                         *record.since.lock() = Since::Settled;
                     }
