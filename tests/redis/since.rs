@@ -1,6 +1,7 @@
 //! Since when one who shares a lock holds it: a key says so that ends with its lease, and no lock
 //! depends on that key.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -96,7 +97,11 @@ async fn kept_with_the_lease(ttl: Duration, mode: Mode) {
     // Renewed, and with the same answer.
     tokio::time::sleep(ttl * 3 / 2).await;
     let later = holders(&managers[0]).await;
-    let since = |seen: &[HolderInfo]| seen.iter().map(|one| one.since).collect::<Vec<_>>();
+    // They stand in the order in which their leases end.
+    let since = |seen: &[HolderInfo]| {
+        let each = seen.iter().map(|one| (key_of(one), one.since));
+        each.collect::<BTreeMap<_, _>>()
+    };
     assert_eq!(since(&later), since(&seen));
 
     // One leaves, and the other stays.
