@@ -201,7 +201,7 @@
 //! let name = dlock::lock("report").run(async { "march" }).await?;
 //!
 //! let guard = dlock::lock(format!("report:{name}"))
-//!     .ttl(Duration::from_secs(10))
+//!     .ttl(Duration::from_secs(15))
 //!     .acquire_within(Duration::from_secs(2))
 //!     .await?;
 //! // … write it …

@@ -5,7 +5,7 @@
 //! ```sh
 //! cargo run --example flash_sale                          # tasks of one process
 //! cargo run --example flash_sale -- --without-lock        # … who oversell
-//! DLOCK_TTL=3s cargo run --example flash_sale -- --store redis://127.0.0.1:6379 --processes 4
+//! DLOCK_TTL=3s DLOCK_REQUEST_TIMEOUT=1s cargo run --example flash_sale -- --store redis://127.0.0.1:6379 --processes 4
 //! ```
 //!
 //! Kill or pause one of the processes of the last one while it runs: nothing is sold twice. The

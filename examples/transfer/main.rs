@@ -6,7 +6,7 @@
 //! cargo run --example transfer
 //! cargo run --example transfer -- --one-by-one       # one lock, then the other: deadlocks
 //! cargo run --example transfer -- --without-lock     # money comes and goes
-//! DLOCK_TTL=3s cargo run --example transfer -- --store redis://127.0.0.1:6379 --bank mine
+//! DLOCK_TTL=3s DLOCK_REQUEST_TIMEOUT=1s cargo run --example transfer -- --store redis://127.0.0.1:6379 --bank mine
 //! ```
 //!
 //! Start the last one several times at once: they share the accounts. Kill or

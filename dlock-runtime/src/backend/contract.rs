@@ -201,7 +201,7 @@ pub struct Capabilities {
     pub read_write: bool,
     /// What to set in the store to get [`Mode::Read`], for messages. Empty if no setting helps.
     pub read_write_with: &'static str,
-    /// The store supports [`Mode::Permits`]. Such a store calls [`Request::has_seen`].
+    /// The store supports [`Mode::Permits`]. Such a store calls [`Request::note_mode`].
     pub permits: bool,
     /// What to do to get [`Mode::Permits`], and why the store has none, for messages: `leave …
     /// out of its URL (…)`. Empty if nothing helps.
@@ -321,7 +321,7 @@ impl Request {
     /// A backend with permits must call this whenever it sees how another request shares the lock
     /// or waits for it. If callers name different numbers of permits for one key, a warning is
     /// logged once for the key.
-    pub fn has_seen(&self, other: Mode) {
+    pub fn note_mode(&self, other: Mode) {
         if let (Mode::Permits(most), Mode::Permits(other)) = (self.mode, other)
             && most != other
             && let Some(numbers) = self.progress.numbers()
@@ -330,7 +330,7 @@ impl Request {
         }
     }
 
-    /// Sets where differing numbers of permits are reported ([`has_seen`](Self::has_seen)).
+    /// Sets where differing numbers of permits are reported ([`note_mode`](Self::note_mode)).
     pub(crate) fn tells(&self, numbers: &Arc<PermitNumbers>) {
         if let Mode::Permits(_) = self.mode {
             self.progress.tells(numbers);

@@ -65,6 +65,8 @@ pub mod redis;
 mod since;
 #[cfg(feature = "sqlx")]
 mod sql;
+#[cfg(feature = "sqlx")]
+pub use self::sql::Sql;
 #[cfg(feature = "mysql")]
 pub use self::sql::mysql;
 #[cfg(feature = "postgres")]

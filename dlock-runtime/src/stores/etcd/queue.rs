@@ -217,7 +217,7 @@ impl Key {
             let seen_at = answer.revision;
             let mut queue = answer.queue(asked);
             for place in &queue {
-                asked.request.has_seen(place.mode);
+                asked.request.note_mode(place.mode);
             }
             if !look.whole {
                 let is_before = |other: &Place| {

@@ -104,7 +104,7 @@ impl Backend for Memory {
         match answer {
             Answer::Granted(grant) => Ok(Some(grant)),
             Answer::Held((), other) => {
-                other.into_iter().for_each(|other| request.has_seen(other));
+                other.into_iter().for_each(|other| request.note_mode(other));
                 Ok(None)
             }
             Answer::Done => Err(BackendError::done()),
@@ -138,7 +138,7 @@ impl Backend for Memory {
                     return Ok(grant);
                 }
                 Answer::Held(queued, other) => {
-                    other.into_iter().for_each(|other| request.has_seen(other));
+                    other.into_iter().for_each(|other| request.note_mode(other));
                     queued
                 }
                 Answer::Done => return Err(BackendError::done()),

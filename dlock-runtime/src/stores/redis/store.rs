@@ -291,7 +291,7 @@ impl Store for RedisStore {
                     && let Some(held) = LockValue::parse(value)
                 {
                     // One of the holders that share the lock.
-                    request.has_seen(held.mode);
+                    request.note_mode(held.mode);
                 }
                 if !queues {
                     return Ok(Take::Busy);

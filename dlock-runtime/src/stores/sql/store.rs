@@ -253,7 +253,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             });
         };
         if let (Mode::Permits(_), Some(held)) = (request.mode, Asker::read(row.text(4))) {
-            request.has_seen(held.mode);
+            request.note_mode(held.mode);
         }
         match (row.int(0), want) {
             (1, _) => self.granted(row.text(1), row.int(3), answer.sent_at),

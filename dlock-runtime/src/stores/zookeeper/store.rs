@@ -411,7 +411,7 @@ impl ZooKeeperStore {
         }
         if let Mode::Permits(_) = request.mode {
             let others = names.iter().filter_map(|name| Member::read(name));
-            others.for_each(|other| request.has_seen(other.mode));
+            others.for_each(|other| request.note_mode(other.mode));
         }
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {

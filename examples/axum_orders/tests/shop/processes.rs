@@ -132,7 +132,7 @@ async fn it_is_told_to_stop() {
 #[test]
 fn what_it_is_told_wrong_it_explains() {
     for (arguments, says) in [
-        (&["--stock", "many"][..], "many"),
+        (&["--stock", "many"][..], "--stock"),
         (&["--what"], "--what"),
         (&["--store", "nowhere"], "store URL"),
         (&["--store", "redis://127.0.0.1:1"], "redis"),
