@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use dlock::LockError;
 #[cfg(feature = "tls")]
 use dlock::backend::zookeeper::ZooKeeper;
+use dlock::{LockError, LockManager};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 #[cfg(feature = "tls")]
 use zookeeper_client::{Client, SaslOptions, TlsOptions};
 
 use crate::harness::{Scene, connect};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::{connecting, had, held, is_busy, is_misconfigured, says};
+use crate::support::locks::{self, connecting, had, held, is_busy, is_misconfigured, says};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{all_misconfigured, shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
@@ -20,6 +20,11 @@ use crate::support::zookeeper::{Setup, make};
 use crate::support::{locks::by, secure::encrypted};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A Java machine may take longer for its first login.
+async fn logged_in(url: &str) -> LockManager {
+    locks::connect(locks::config(url).request_timeout(HANG)).await
+}
 
 /// A URL that cannot work, or that lets nobody take a lock.
 async fn refused(url: &str) -> LockError {
@@ -62,7 +67,7 @@ async fn a_user_logs_in_by_sasl() {
     let server = Setup::default().login("alice", "hunter2").start().await;
     let port = server.port();
     let url = format!("zookeeper://alice:hunter2@127.0.0.1:{port}/locks?acl=creator");
-    let manager = connect(&url).await;
+    let manager = logged_in(&url).await;
     had(&manager, "key").await;
     let guard = held(manager.lock("key")).await;
 
@@ -96,7 +101,7 @@ async fn a_connector_may_say_what_the_url_does_not() {
     let here = by(store.request_timeout(HANG)).await;
     let port = server.port();
     let url = format!("zookeeper://alice:hunter2@127.0.0.1:{port}/locks?acl=creator");
-    let there = connect(&url).await;
+    let there = logged_in(&url).await;
     let guard = held(here.lock("key")).await;
     is_busy(there.lock("key").try_acquire().await);
     guard.release().await.expect("the release");
