@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use dlock::backend::HolderInfo;
-use dlock::{LockGuard, LockManager};
+use dlock::{LockError, LockGuard, LockManager};
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Stat};
 
@@ -98,7 +98,8 @@ async fn who_waited_says_since_when() {
     let broken = within(HANG, operator.break_holder("key", &seen.owner)).await;
     assert!(broken.expect("an answer").is_some());
     within(HANG, guard.lost()).await;
-    let _ = guard.release().await;
+    let lost = guard.release().await.expect_err("it is lost");
+    assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
     nothing_left(&operator).await;
     assert!(scene.nodes("key").await.is_empty(), "it was made again");
 }
@@ -196,8 +197,8 @@ async fn who_is_not_renewed_says_nothing() {
         let before = scene.server.transactions();
         // Its renewals look at the other lock too.
         let beside = held(next.lock("beside").ttl(Duration::from_secs(1))).await;
-        sleep(Duration::from_secs(4)).await;
-        assert!(scene.server.transactions() > before + 4);
+        let renewals = async || scene.server.transactions();
+        until("it is renewed", renewals, |now| *now > before + 4).await;
         assert_eq!(first(&scene).await.1.version, 0);
         drop(beside);
         guard.release().await.expect("the release");
@@ -296,7 +297,8 @@ async fn a_node_that_is_gone_is_not_made_again() {
         assert_eq!(scene.nodes("key").await.len(), 1);
         assert!(next.is_held());
         next.release().await.expect("the release");
-        let _ = guard.release().await;
+        let lost = guard.release().await.expect_err("it is lost");
+        assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
         nothing_left(&other).await;
     })
     .await;

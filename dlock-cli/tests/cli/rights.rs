@@ -99,7 +99,16 @@ async fn a_user_who_may_not_write_to_the_file() {
     is_diagnosed(stranger(&["doctor"]), "connect").await;
 }
 
-/// Somebody who may connect, then one who may look at which tables these are, too.
+/// Of somebody who may connect, and then of one who may look at which tables these are, too.
+async fn is_told_what_to_grant(url: &str, rights: &[String; 2], grants: impl AsyncFn(&str)) {
+    for rights in rights {
+        grants(rights).await;
+        may_not(patient(url, &RUN)).await;
+        let said = is_diagnosed(patient(url, &["doctor"]), "connect").await;
+        assert!(said.contains("GRANT"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_user_of_postgres_without_rights() {
     let server = Server::<PostgreSql>::shared().await;
@@ -111,15 +120,12 @@ async fn a_user_of_postgres_without_rights() {
     let user = format!("u_{}", fastrand::u32(..));
     let (_, host) = url.split_once('@').expect("a user");
     let url = format!("postgres://{user}:hunter2@{host}");
-    for rights in [
+    let rights = [
         format!("CREATE ROLE {user} LOGIN"),
         format!("GRANT SELECT ON dlock_meta TO {user}"),
-    ] {
-        server.run(&database, &rights).await;
-        may_not(patient(&url, &RUN)).await;
-        let said = is_diagnosed(patient(&url, &["doctor"]), "connect").await;
-        assert!(said.contains("GRANT"), "{said}");
-    }
+    ];
+    let grants = async |rights: &str| server.run(&database, rights).await;
+    is_told_what_to_grant(&url, &rights, grants).await;
 }
 
 /// Their password is right.
@@ -135,13 +141,10 @@ async fn a_user_of_mysql_without_rights() {
     let (_, host) = url.split_once('@').expect("a user");
     let url = format!("mysql://{user}:hunter2@{host}");
     let user = format!("{user}@'127.0.0.1'");
-    for rights in [
+    let rights = [
         format!("CREATE USER {user} IDENTIFIED BY 'hunter2'"),
         format!("GRANT SELECT ON {database}.dlock_meta TO {user}"),
-    ] {
-        server.run(&database, &rights).await;
-        may_not(patient(&url, &RUN)).await;
-        let said = is_diagnosed(patient(&url, &["doctor"]), "connect").await;
-        assert!(said.contains("GRANT"), "{said}");
-    }
+    ];
+    let grants = async |rights: &str| server.run(&database, rights).await;
+    is_told_what_to_grant(&url, &rights, grants).await;
 }

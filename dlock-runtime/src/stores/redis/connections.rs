@@ -10,13 +10,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use super::connection::Connection;
 use super::connector::Connector;
 use super::errors;
 use super::listener::Listener;
-use super::servers::Answering;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
@@ -125,7 +125,7 @@ impl RuntimeConnection {
         self.next_connection(deadline).await
     }
 
-    fn next_connection(&self, deadline: Deadline) -> Answering<'_, Connection> {
+    fn next_connection(&self, deadline: Deadline) -> BoxFuture<'_, Result<Connection, Failure>> {
         Box::pin(async move {
             let mut state = self.state.subscribe();
             let (mut asked, mut last) = (false, None);
