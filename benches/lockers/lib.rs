@@ -13,6 +13,7 @@ mod dlock;
 mod etcd_lock;
 #[cfg(feature = "etcd")]
 mod etcd_mutex;
+mod local_mutex;
 mod permits;
 mod rslock;
 #[cfg(feature = "zookeeper")]
@@ -33,6 +34,7 @@ pub use self::dlock::Dlock;
 pub use self::etcd_lock::EtcdLock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_mutex::EtcdMutex;
+pub use self::local_mutex::LocalMutex;
 pub use self::permits::Permits;
 pub use self::rslock::Rslock;
 #[cfg(feature = "zookeeper")]

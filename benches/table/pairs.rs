@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use dlock_benches::{Bare, Dlock, Locker, Rslock};
+use dlock_benches::{Bare, Dlock, LocalMutex, Locker, Rslock};
 use tokio::runtime::Builder;
 
 use crate::Bench;
@@ -81,11 +81,34 @@ pub(crate) fn on_one_thread(bench: &Bench) -> Vec<Row> {
     let lone = contend(&["lone"], &["lone"]);
     let many = contend(&KEYS, &KEYS);
     let hot = contend(&["hot"; TASKS], &["lone"]);
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let local = runtime.expect("a runtime").block_on(beside_mutex(bench));
     vec![
         bounded(row("1 task, runtime of one thread", &lone), &lone, 0.95),
         bounded(row("… 64 tasks, 64 keys", &many), &many, 0.8),
         bounded(row("… 64 tasks, one key (bare: 1 task)", &hot), &hot, 20.0),
+        local_row("… 64 tasks, one key (bare: tokio's `Mutex`)", &local),
     ]
+}
+
+/// All tasks want one key, beside what a process has without any store.
+async fn beside_mutex(bench: &Bench) -> Rates {
+    let (effort, keys) = (&bench.effort, &["hot"; TASKS]);
+    let (dlock, local) = (
+        Dlock::connect(&bench.url()).await,
+        LocalMutex::connect("").await,
+    );
+    take_turns(
+        effort,
+        &[turn(&dlock, effort, keys), turn(&local, effort, keys)],
+    )
+    .await
+}
+
+fn local_row(work: &str, rates: &Rates) -> Row {
+    Row::new(work, per_second(rates.of(0).median()))
+        .bare(per_second(rates.of(1).median()))
+        .beside(&rates.first_beside(1))
 }
 
 /// As many tasks as keys.
@@ -105,5 +128,9 @@ pub(crate) fn one_key(bench: &Bench) -> Vec<Row> {
         contestants.contend(bench, &["hot"; TASKS], &["lone"]).await
     });
     let work = "64 tasks, one key (bare: 1 task)";
-    vec![bounded(row(work, &rates), &rates, 20.0)]
+    let local = bench.block_on(beside_mutex(bench));
+    vec![
+        bounded(row(work, &rates), &rates, 20.0),
+        local_row("64 tasks, one key (bare: tokio's `Mutex`)", &local),
+    ]
 }
