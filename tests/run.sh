@@ -2,12 +2,13 @@
 # Runs the tests of the workspace. On Debian it installs what is missing for
 # that, as root or with sudo.
 #
-#   ./tests/run.sh
-#   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, the list of
-#                           public items, each set of features that users pick, the
-#                           examples, the simulator, histories of servers that fail,
-#                           Redisson's locks in a cluster, services in Java that use
-#                           Redisson, and Prometheus
+#   ./tests/run.sh          the library on all its stores
+#   ./tests/run.sh --all    as CI does: also the command line, Redisson's layout, the scripts
+#                           beside their reference, input that wants to hurt, lints, the
+#                           documentation, the book, the list of public items, each set of
+#                           features that users pick, the examples, the benches, the
+#                           simulator, histories of servers that fail, services in Java that
+#                           use Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -104,6 +105,10 @@ step() {
   [ "$status" -eq 0 ] || failures+=("$name")
 }
 
+# What only `--all` tests: packages beside the library, and test programs, theirs too.
+beside=(dlock-benches dlock-cli dlock-histories dlock-simulation dlock-surface)
+beside_programs=(cli hostile protocol redisson redisson_cluster redisson_java replay)
+
 # The names of all test programs of the workspace.
 test_programs() {
   cargo metadata --no-deps --format-version 1 |
@@ -115,10 +120,15 @@ test_programs() {
 # other servers, and the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
-  local program redis=() servers=() rest=(--lib --bins --example testing --benches)
+  local program redis=() servers=() rest=(--lib --bins --example testing)
+  if [ -n "$all" ]; then
+    rest+=(--benches)
+  else
+    test+=("${beside[@]/#/--exclude=}")
+  fi
   while read -r program; do
+    [ -n "$all" ] || [[ " ${beside_programs[*]} " != *" $program "* ]] || continue
     case $program in
-    redisson_cluster) [ -z "$all" ] || redis+=(--test "$program") ;;
     redis* | sentinel | cluster) redis+=(--test "$program") ;;
     etcd | zookeeper | postgres | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
