@@ -334,22 +334,25 @@ SELECT r.owner FROM dlock_reader r
     WHERE r.name = $key AND r.owner = $owner AND r.expires_at > {now}
 
 --- look
--- The waiters of a process that should ask: the lock is free for them, or its body has been done.
--- Waiters for permits may be shown twice.
+-- The waiters of a process that should ask, since the lock is free for them, or its body has been
+-- done; and those that are next. Waiters for permits may be shown twice.
 --
 --   $process   $permits: `look_for_room` if the process has such waiters, else nothing
 $permits
-SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
-    WHERE q.process = $process AND l.name = q.name AND {free_for}
+SELECT q.owner, q.name, {standing} FROM dlock_queue q, dlock_lock l
+    WHERE q.process = $process AND l.name = q.name AND ({free_for} OR {first})
+
+--- standing
+-- 1: the waiter should ask. 2: nobody is ahead of it. 0: neither.
+CASE WHEN {free_for} THEN 1 WHEN {first} THEN 2 ELSE 0 END
 
 --- beat
--- Records that a process is alive, and shows its places in queues. The last column is 1 if the
--- waiter should ask, else 0.
+-- Records that a process is alive, and shows its places in queues, each with its {standing}.
 --
 --   $process $alive $permits
 {alive};
 $permits
-SELECT q.owner, q.name, CASE WHEN {free_for} THEN 1 ELSE 0 END
+SELECT q.owner, q.name, {standing}
     FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name
 

@@ -2,7 +2,8 @@
 //! their places. With a beat, it also shows others that the process is alive.
 //!
 //! One script looks at every lock: the cost is that of a process, and does not grow with its
-//! waiters.
+//! waiters. Who is next in a queue looks more often than the others, where no message tells it that
+//! the lock is free.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,25 +20,51 @@ use crate::stores::asker::Asker;
 /// The pause is this part of the time that has been waited since something happened.
 const PART: u32 = 6;
 
+/// The same for a waiter that is next, and for how long it has been.
+const PART_OF_NEXT: u32 = 16;
+
 /// What is remembered of a key from one look to the next.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// When one of its waiters last asked, or was woken to ask. `None`: just now.
     calm_since: Option<Instant>,
+    /// When it was first seen that nobody is ahead of one of its waiters.
+    next_since: Option<Instant>,
 }
 
 impl Seen {
     pub(super) fn pause(&self, pace: Pace, time: &Time) -> Duration {
-        let calm = self
-            .calm_since
-            .map(|since| time.now().saturating_duration_since(since));
-        let pause = calm.unwrap_or_default() / PART;
+        let (since, part) = match self.next_since {
+            Some(since) => (Some(since), PART_OF_NEXT),
+            None => (self.calm_since, PART),
+        };
+        let calm = since.map(|since| time.now().saturating_duration_since(since));
+        let pause = calm.unwrap_or_default() / part;
         time.jitter(pause.clamp(pace.shortest, pace.longest))
     }
 }
 
-/// The columns: owner, key, and 1 if this owner should ask.
+/// The columns: owner, key, and the standing of this owner.
 const COLUMNS: usize = 3;
+
+/// Where a waiter stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Behind,
+    /// Nobody is ahead, but the lock is held.
+    Next,
+    Asks,
+}
+
+impl Standing {
+    fn of(row: &Row) -> Self {
+        match row.int(2) {
+            1 => Self::Asks,
+            2 => Self::Next,
+            _ => Self::Behind,
+        }
+    }
+}
 
 pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
     tables: &Arc<Tables<D>>,
@@ -53,20 +80,24 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         ..Args::default()
     };
     let answer = tables.run(script, args, COLUMNS, deadline).await?;
-    let mut places: HashMap<(Owner, &str), bool> = HashMap::new();
+    let mut places: HashMap<(Owner, &str), Standing> = HashMap::new();
     for row in &answer.rows {
         if let Some(owner) = owner_of(row) {
-            *places.entry((owner, row.text(1))).or_default() |= row.int(2) == 1;
+            let place = places.entry((owner, row.text(1)));
+            let standing = place.or_insert(Standing::Behind);
+            *standing = Standing::of(row).max(*standing);
         }
     }
     for key in waited {
-        let mut calm_since = None;
+        let (mut calm_since, mut is_next) = (None, false);
         for waiter in &mut key.waiters {
-            waiter.wake = match places.get(&(waiter.owner, &*key.key)) {
-                Some(is_free) => *is_free,
+            let standing = places.get(&(waiter.owner, &*key.key));
+            waiter.wake = match standing {
+                Some(standing) => *standing == Standing::Asks,
                 // A beat shows all places, so this one was lost.
                 None => beat,
             };
+            is_next |= standing == Some(&Standing::Next);
             let since = if waiter.wake {
                 answer.sent_at
             } else {
@@ -74,7 +105,11 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
             };
             calm_since = calm_since.max(Some(since));
         }
-        key.seen.calm_since = calm_since;
+        let next_since = key.seen.next_since.unwrap_or(answer.sent_at);
+        key.seen = Seen {
+            calm_since,
+            next_since: is_next.then_some(next_since),
+        };
     }
     if beat {
         let places = answer.rows.iter().filter(|row| {
