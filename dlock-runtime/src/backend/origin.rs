@@ -6,6 +6,8 @@
 
 use std::collections::HashSet;
 use std::fmt;
+#[cfg(any(test, feature = "quorum", feature = "simulation"))]
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -111,6 +113,35 @@ pub(crate) fn unix_ms() -> u64 {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.origin.0, self.asked_ms)
+    }
+}
+
+/// Which process signed an owner, to tell processes apart where a mistake does no harm: two hosts
+/// may have one name.
+#[cfg(any(test, feature = "quorum", feature = "simulation"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(u64);
+
+#[cfg(any(test, feature = "quorum", feature = "simulation"))]
+impl Process {
+    /// The process that has signed this owner, as a store has it.
+    pub(crate) fn of(owner: &str) -> Option<Self> {
+        let (_, signature) = owner.split_once('@')?;
+        let (origin, _) = signature.rsplit_once(',')?;
+        Some(Self::named(origin))
+    }
+
+    fn named(origin: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        origin.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+#[cfg(any(test, feature = "quorum", feature = "simulation"))]
+impl From<Origin> for Process {
+    fn from(origin: Origin) -> Self {
+        Self::named(origin.0)
     }
 }
 

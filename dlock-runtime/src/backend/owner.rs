@@ -15,6 +15,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(any(test, feature = "quorum", feature = "simulation"))]
+use super::origin::Process;
 use super::origin::{Origin, Signature};
 use super::{BackendError, BackendErrorKind};
 
@@ -127,6 +129,12 @@ impl Owner {
             u64::from_str_radix(random, 16).ok()?,
             u64::from_str_radix(sequence, 16).ok()?,
         ))
+    }
+
+    /// The process that has signed it.
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    pub(crate) fn process(self) -> Option<Process> {
+        self.signature.map(|signature| signature.origin.into())
     }
 
     #[cfg(feature = "redis")]

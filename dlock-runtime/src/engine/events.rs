@@ -42,6 +42,14 @@ struct Inner {
 pub(crate) trait Listener: Send + Sync {
     fn freed(&self, _key: &str) {}
 
+    /// The owner of this name has given the lock back.
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    fn given_back(&self, _key: &str, _owner: &str) {}
+
+    /// So many processes were told that this request has given the lock back.
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    fn told(&self, _request: &Request, _processes: usize) {}
+
     /// Messages may have been missed.
     fn missed(&self) {}
 
@@ -134,6 +142,23 @@ impl Events {
         self.0.waiters.wake_key(key);
         if let Some(listener) = self.0.listener.get() {
             listener.freed(key);
+        }
+    }
+
+    /// A lock is free, since the owner of this name has given it back.
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    pub fn freed_by(&self, owner: &str, key: &str) {
+        if let Some(listener) = self.0.listener.get() {
+            listener.given_back(key, owner);
+        }
+        self.freed(key);
+    }
+
+    /// So many processes were told that this request has given the lock back.
+    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    pub fn told(&self, request: &Request, processes: usize) {
+        if let Some(listener) = self.0.listener.get() {
+            listener.told(request, processes);
         }
     }
 

@@ -105,10 +105,11 @@ impl<V: Voter> Quorum<V> {
                 let (raised, failed) = self.raise(behind, missing, last, limit).await;
                 let sure = &reached | &raised;
                 if sure.len() >= self.majority() {
+                    let election = self.time.now().saturating_duration_since(sent_at);
                     return Ok(Take::Granted(Granted {
                         token: first_token(last),
                         sent_at,
-                        record: self.grant(&candidate, attempt, last, sure),
+                        record: self.grant(&candidate, attempt, last, sure, election),
                     }));
                 }
                 self.leave(request, attempt);
@@ -227,8 +228,12 @@ impl<V: Voter> Quorum<V> {
         attempt: &mut Attempt<V::Attempt>,
         last: u64,
         sure: VoterSet,
+        election: Duration,
     ) -> Arc<Votes<V::Attempt>> {
         candidate.holds_since(unix_ms());
+        if let Some(process) = candidate.owner.process() {
+            self.turns.got(&candidate.key, process, election);
+        }
         let (mut may_have, mut in_flight) = (sure.clone(), Vec::new());
         let parts = std::mem::take(&mut attempt.parts);
         for (part, member) in parts.into_iter().zip(&self.members) {

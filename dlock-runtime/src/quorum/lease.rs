@@ -204,6 +204,9 @@ impl<V: Voter> Quorum<V> {
         deadline: Deadline,
     ) -> Result<Freed, Failure> {
         let vote = request.granted_to(votes.owner);
+        if let Some(process) = request.owner.process() {
+            self.turns.released(&request.key, process, self.time.now());
+        }
         let voters = self.may_have(&vote, votes);
         let mut releases = self.ask(voters.clone(), Some(deadline), |member| {
             member.engine.release(&vote)

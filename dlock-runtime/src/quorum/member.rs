@@ -55,7 +55,7 @@ impl<V: Voter> Member<V> {
         number: usize,
         config: V::Config,
         context: &Context,
-        subscriptions: &Arc<Subscriptions>,
+        listener: VoterListener,
     ) -> Arc<Self> {
         let engine = Running::open(
             config,
@@ -63,10 +63,8 @@ impl<V: Voter> Member<V> {
             context.request_timeout,
             context.label.as_ref(),
         );
-        engine.events.set_listener(VoterListener {
-            voter: number,
-            subscriptions: Arc::clone(subscriptions),
-        });
+        let subscriptions = Arc::clone(&listener.subscriptions);
+        engine.events.set_listener(listener);
         // One pending doubt is enough.
         let (doubts, inbox) = mpsc::channel(1);
         let member = Arc::new(Self {
@@ -80,7 +78,7 @@ impl<V: Voter> Member<V> {
         });
         let attends = Arc::clone(&member).attend(inbox);
         member.engine.spawn_until_stop(attends);
-        let listens = Arc::clone(&member).listen(Arc::clone(subscriptions));
+        let listens = Arc::clone(&member).listen(subscriptions);
         member.engine.spawn_until_stop(listens);
         member
     }

@@ -10,7 +10,8 @@
 //! - Each election has an owner of its own, so that commands of one election that are still in
 //!   flight cannot touch the next.
 //! - There is no queue, since no voter alone could hand a lock on. A waiter listens for the
-//!   release at every voter, and then asks again (`subscriptions`, `look`).
+//!   release at every voter, and then asks again (`subscriptions`, `look`), in its turn
+//!   (`turns`).
 //! - Fencing tokens come from the voters' counters; `ballot` explains how, and why they rise.
 //! - A voter that does not answer is left out until it answers again (`member`).
 
@@ -22,6 +23,7 @@ mod look;
 mod member;
 mod store;
 mod subscriptions;
+mod turns;
 pub mod voter;
 
 use std::future::Future;
@@ -34,6 +36,7 @@ use futures_util::{FutureExt, StreamExt};
 use self::ballot::{majority_of, no_quorum};
 use self::member::Member;
 use self::subscriptions::Subscriptions;
+use self::turns::Turns;
 use self::voter::{Voter, VoterSet};
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
@@ -68,6 +71,7 @@ pub struct Voters<C> {
 pub struct Quorum<V: Voter> {
     members: Vec<Arc<Member<V>>>,
     subscriptions: Arc<Subscriptions>,
+    turns: Arc<Turns>,
     name: &'static str,
     events: Events,
     time: Time,

@@ -11,9 +11,11 @@ use super::election::Attempt;
 use super::lease::Votes;
 use super::look::AT_THE_START;
 use super::member::Member;
-use super::subscriptions::{Subscription, Subscriptions};
+use super::subscriptions::{Subscription, Subscriptions, VoterListener};
+use super::turns::Turns;
 use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
+use crate::backend::origin::Process;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Renewed, Request,
     Servers, TokenTier,
@@ -56,12 +58,21 @@ impl<V: Voter> Store for Quorum<V> {
 
     fn open(config: Voters<V::Config>, context: Context) -> Self {
         let subscriptions = Subscriptions::of(config.voters.len());
+        let turns = Arc::new(Turns::default());
         let members = config.voters.into_iter().enumerate();
-        let members =
-            members.map(|(voter, config)| Member::open(voter, config, &context, &subscriptions));
+        let members = members.map(|(voter, config)| {
+            let listener = VoterListener {
+                voter,
+                subscriptions: Arc::clone(&subscriptions),
+                turns: Arc::clone(&turns),
+                time: context.time.clone(),
+            };
+            Member::open(voter, config, &context, listener)
+        });
         Self {
             members: members.collect(),
             subscriptions,
+            turns,
             name: config.name,
             patience: context.patience(),
             events: context.events,
@@ -146,6 +157,12 @@ impl<V: Voter> Store for Quorum<V> {
 
     fn opening(&self, _: &Request) -> Opening {
         Opening::Try
+    }
+
+    fn hold_back(&self, request: &Request) -> Option<Duration> {
+        let process = turn_of(request)?;
+        self.turns
+            .pause_at_first(&request.key, process, self.time.now())
     }
 
     async fn take(
@@ -251,6 +268,10 @@ impl<V: Voter> Store for Quorum<V> {
         subscription.freed(since, 1).await;
         let all = subscription.freed(since, self.majority());
         let _ = self.time.bound(self.time.after(RELEASE_SPREADS), all).await;
+        if let Some(process) = turn_of(request) {
+            let pause = self.turns.pause(&request.key, process);
+            self.time.sleep(self.time.after(pause)).await;
+        }
         Ok(())
     }
 
@@ -315,6 +336,12 @@ impl<V: Voter> Store for Quorum<V> {
         let agreed = self.agreed(deadline, |member| member.engine.list(prefix));
         agreed.await.map(Some)
     }
+}
+
+/// Whose turn the request waits for. Readers are not in each other's way.
+fn turn_of(request: &Request) -> Option<Process> {
+    let process = request.owner.process()?;
+    (request.mode == Mode::Write).then_some(process)
 }
 
 impl<V: Voter> Quorum<V> {

@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use super::turns::Turns;
 use super::voter::VoterSet;
+use crate::backend::Request;
+use crate::backend::origin::Process;
 use crate::engine::events::Listener;
+use crate::engine::time::Time;
 use crate::sync::{Mutex, found};
 use crate::tables::HashMap;
 
@@ -127,6 +131,8 @@ impl Drop for Subscription {
 pub(super) struct VoterListener {
     pub(super) voter: usize,
     pub(super) subscriptions: Arc<Subscriptions>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) time: Time,
 }
 
 impl Listener for VoterListener {
@@ -135,6 +141,22 @@ impl Listener for VoterListener {
             listened.count += 1;
             listened.last.insert(self.voter, listened.count);
             listened.notified.notify_waiters();
+        }
+    }
+
+    fn given_back(&self, key: &str, owner: &str) {
+        if let Some(process) = Process::of(owner)
+            && let Some((key, _)) = self.subscriptions.keys.lock().get_key_value(key)
+        {
+            self.turns.heard(key, process, self.time.now());
+        }
+    }
+
+    fn told(&self, request: &Request, processes: usize) {
+        if let Some(own) = request.owner.process() {
+            let listens = self.subscriptions.keys.lock().contains_key(&request.key);
+            let others = processes.saturating_sub(usize::from(listens));
+            self.turns.told(&request.key, own, others, self.time.now());
         }
     }
 
@@ -152,6 +174,7 @@ mod tests {
     use std::task::Poll;
 
     use futures_util::poll;
+    use tokio::runtime::Handle;
 
     use super::*;
 
@@ -166,6 +189,8 @@ mod tests {
             VoterListener {
                 voter,
                 subscriptions,
+                turns: Arc::default(),
+                time: Time::of_the_machine(Handle::current()),
             }
             .freed(&key);
         };

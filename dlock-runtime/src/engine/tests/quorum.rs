@@ -1,6 +1,11 @@
 //! A store made of several voters, each of which a test scripts.
 
 use super::*;
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+
+use crate::backend::origin::Origin;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::quorum::{Quorum, Voters};
 
@@ -918,6 +923,40 @@ async fn handed_on(sims: &[Arc<Sim>], after: Duration, prepare: impl Fn(bool)) -
     };
     let (_, at) = tokio::join!(had(&two, &waits), release);
     at.elapsed()
+}
+
+/// Each process wants the lock again as soon as it has released it, and would be the first to ask.
+#[test]
+fn processes_take_turns() {
+    paused(|| async {
+        const PROCESSES: usize = 4;
+        const SECTIONS: usize = 10;
+        let (sims, turns) = (voters(VOTERS), std::sync::Mutex::new(Vec::new()));
+        let mut engines = Vec::new();
+        for _ in 0..PROCESSES {
+            engines.push(several(&sims).await);
+        }
+        let wants = async |process: usize| {
+            let engine = &engines[process];
+            for _ in 0..SECTIONS {
+                let origin = Origin::here(&format!("process-{process}"));
+                let owner = Owner::draw(origin).expect("a random number");
+                let wanted = request().granted_to(owner);
+                had(engine, &wanted).await;
+                turns.lock().expect("no panic").push(process);
+                sleep(BETWEEN_LOOKS / 8).await;
+                released(engine, &wanted).await;
+            }
+        };
+        join_all((0..PROCESSES).map(wants)).await;
+        let turns = turns.into_inner().expect("no panic");
+        // Each has to be heard of once. At the end, not all of them want the lock any more.
+        let counts = PROCESSES * 2..PROCESSES * (SECTIONS - 2);
+        for round in turns[counts].chunks(PROCESSES) {
+            let of_round: HashSet<_> = round.iter().collect();
+            assert_eq!(of_round.len(), PROCESSES, "{turns:?}");
+        }
+    });
 }
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);

@@ -448,7 +448,7 @@ impl State {
             Command::Release(owner, _) => {
                 let held = self.release(owner);
                 if held {
-                    self.voter.tell();
+                    self.voter.tell(owner);
                 }
                 Answer::Done(held)
             }
@@ -983,7 +983,10 @@ impl<P: Proof> Store for Scripted<P> {
             Ending::Released | Ending::Left => Command::Release(owner, ending == Ending::Left),
         };
         match self.send(command, fate, deadline, attempt).await?.0 {
-            Answer::Done(true) => Ok(Freed::Released),
+            Answer::Done(true) => {
+                self.sim.state().voter.answers(&self.listens, request);
+                Ok(Freed::Released)
+            }
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
             Answer::Done(false) => Ok(Freed::NotHeld),
             answer => Err(failed(answer)),

@@ -31,6 +31,9 @@ impl Listener {
             for key in self.space.freed_keys(channel) {
                 match owner {
                     Some(owner) => self.events.wake(owner, key),
+                    #[cfg(feature = "quorum")]
+                    None => self.events.freed_by(message, key),
+                    #[cfg(not(feature = "quorum"))]
                     None => self.events.freed(key),
                 }
             }

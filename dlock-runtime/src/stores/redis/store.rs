@@ -384,6 +384,12 @@ impl Store for RedisStore {
                 Ok(Freed::Released)
             }
             Value::Int(1) => Ok(Freed::Released),
+            #[cfg(feature = "quorum")]
+            Value::Int(more) if self.votes && more > 1 => {
+                let told = usize::try_from(more - 1).unwrap_or_default();
+                self.events.told(request, told);
+                Ok(Freed::Released)
+            }
             Value::Int(_) => Ok(Freed::NotHeld),
             _ => Err(nonsense(&answer.from)),
         }

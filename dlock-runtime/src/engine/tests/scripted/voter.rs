@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
-use crate::backend::{BackendError, Mode, Request};
+use crate::backend::{BackendError, Mode, Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
@@ -39,14 +39,26 @@ impl State {
         self.ears.push(ear);
     }
 
-    /// Reports that its vote was given back.
-    pub(super) fn tell(&self) {
+    /// Says in the answer to a release how many are told of it. `listens`: of the process that asks.
+    pub(super) fn answers(&self, listens: &Arc<AtomicBool>, request: &Request) {
+        let is_told = |ear: &&Ear| !self.deaf && ear.listens.load(Ordering::Relaxed);
+        let told = self.ears.iter().filter(is_told).count();
+        let mut ears = self.ears.iter();
+        if let Some(own) = ears.find(|ear| Arc::ptr_eq(&ear.listens, listens))
+            && told > 0
+        {
+            own.events.told(request, told);
+        }
+    }
+
+    /// Reports that its vote was given back by this owner.
+    pub(super) fn tell(&self, owner: Owner) {
         for ear in self.ears.iter().filter(|_| !self.deaf) {
             if ear.listens.load(Ordering::Relaxed) {
                 let events = ear.events.clone();
                 tokio::spawn(async move {
                     sleep(ONE_WAY).await;
-                    events.freed("key");
+                    events.freed_by(&owner.to_string(), "key");
                 });
             }
         }

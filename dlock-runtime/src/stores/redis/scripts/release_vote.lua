@@ -4,11 +4,11 @@
 --   KEYS[1] lock
 --   ARGV[1] owner   ARGV[2] 1 to tell those who wait
 --
--- Returns 1 if the owner had the vote, else 0.
+-- Returns 0 if the owner had no vote, else 1, and on top of that how many were told.
 
 local had, held = take_back(ARGV[1])
--- Readers who stay keep out whoever waits.
-if had and held == 'free' and ARGV[2] == '1' then
-  publish(WAKE .. lock, ARGV[1])
+if not had then
+  return 0
 end
-return had and 1 or 0
+-- Readers who stay keep out whoever waits.
+return 1 + (held == 'free' and ARGV[2] == '1' and publish(WAKE .. lock, ARGV[1]) or 0)

@@ -1,0 +1,353 @@
+//! Whose turn it is at a lock without a queue.
+//!
+//! No voter alone can hand a lock on, so after a release the first process that asks gets it: with
+//! bad luck, always another one. But each message about a release names the owner, and so the
+//! process, that had the lock. Hence all processes that listen know who had it when. They ask one
+//! after the other: the process that has been without the lock for longest asks at once, the next
+//! one a moment later. The process that has just released it asks last.
+//!
+//! Of processes that have never had the lock nobody has heard. But a release says how many were
+//! told of it: those that are not known by name come first.
+//!
+//! This is a matter of manners. Safety does not depend on it, and neither does progress: nobody
+//! pauses for long, and a process that does not take its turn is soon not waited for any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::backend::origin::Process;
+use crate::sync::Mutex;
+use crate::tables::HashMap;
+
+/// A process leaves the lock to at most this many others, one after the other.
+const MOST: usize = 8;
+
+/// A process that has not taken its turn so often does not want the lock any more.
+const PASSED_OVER: u32 = 3;
+
+/// Within this time an election can be seen by others, on a fast network and on a slow one.
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// What was heard longer ago says nothing about who wants the lock.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+
+/// The turns at all locks for which another process contends.
+#[derive(Default)]
+pub(super) struct Turns {
+    rounds: Mutex<HashMap<Arc<str>, Round>>,
+    /// How long the last election took, in microseconds.
+    election: AtomicU64,
+}
+
+/// The processes that contend for a lock, the one that has been without it for longest first.
+struct Round {
+    order: Vec<Contender>,
+    /// So many listen, and do not take their turns.
+    silent: usize,
+    /// When the lock was released last, as far as that was heard.
+    released_at: Instant,
+}
+
+struct Contender {
+    /// `None`: some process that has never had the lock.
+    process: Option<Process>,
+    /// How often others went before it since it had the lock.
+    passed_over: u32,
+}
+
+impl Contender {
+    fn new(process: Option<Process>) -> Self {
+        Self {
+            process,
+            passed_over: 0,
+        }
+    }
+}
+
+impl Round {
+    fn new(now: Instant) -> Self {
+        Self {
+            order: Vec::new(),
+            silent: 0,
+            released_at: now,
+        }
+    }
+
+    fn place_of(&self, process: Process) -> Option<usize> {
+        self.order
+            .iter()
+            .position(|one| one.process == Some(process))
+    }
+
+    /// It has had the lock.
+    fn to_the_back(&mut self, process: Process) {
+        self.order.retain(|one| one.process != Some(process));
+        self.order.push(Contender::new(Some(process)));
+    }
+
+    /// It asks for the first time: behind those that have waited for longer, but before the one
+    /// that has just had the lock. Returns its place.
+    fn enters(&mut self, process: Process) -> usize {
+        let place = self.order.len().saturating_sub(1);
+        self.order.insert(place, Contender::new(Some(process)));
+        place
+    }
+}
+
+impl Turns {
+    /// A voter reports that this process has released the lock. Each voter does.
+    pub(super) fn heard(&self, key: &Arc<str>, process: Process, now: Instant) {
+        self.note(key, now, |round| {
+            if round.place_of(process).is_none() {
+                // It was one of those that were not known.
+                match round.order.iter().position(|one| one.process.is_none()) {
+                    Some(unknown) => _ = round.order.remove(unknown),
+                    None => round.silent = round.silent.saturating_sub(1),
+                }
+            }
+            round.to_the_back(process);
+            round.released_at = now;
+        });
+    }
+
+    /// So many others were told that this process has released the lock.
+    pub(super) fn told(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
+        self.note(key, now, |round| {
+            round.to_the_back(own);
+            let is_known = |one: &&Contender| one.process.is_some_and(|process| process != own);
+            let known = round.order.iter().filter(is_known).count();
+            round.silent = round.silent.min(others);
+            let unknown = others.saturating_sub(known + round.silent).min(MOST);
+            let noted = round.order.iter().filter(|one| one.process.is_none());
+            for _ in noted.count()..unknown {
+                round.order.insert(0, Contender::new(None));
+            }
+        });
+    }
+
+    fn note(&self, key: &Arc<str>, now: Instant, note: impl FnOnce(&mut Round)) {
+        let mut rounds = self.rounds.lock();
+        // The table is full: make room before it grows.
+        if rounds.len() == rounds.capacity() {
+            rounds.retain(|_, round| now.saturating_duration_since(round.released_at) < FORGOTTEN);
+            let left = rounds.len();
+            rounds.reserve(left.max(1));
+        }
+        note(
+            rounds
+                .entry(Arc::clone(key))
+                .or_insert_with(|| Round::new(now)),
+        );
+    }
+
+    /// This process has released the lock. Nothing is noted of a lock that no other process wants.
+    pub(super) fn released(&self, key: &str, own: Process, now: Instant) {
+        if let Some(round) = self.rounds.lock().get_mut(key) {
+            round.to_the_back(own);
+            round.released_at = now;
+        }
+    }
+
+    /// This process has got the lock in an election that took this long. Whoever was before it
+    /// has let its turn pass.
+    pub(super) fn got(&self, key: &str, own: Process, election: Duration) {
+        let election = u64::try_from(election.as_micros()).unwrap_or(u64::MAX);
+        self.election.store(election, Ordering::Relaxed);
+        if let Some(round) = self.rounds.lock().get_mut(key) {
+            let before = round.place_of(own).unwrap_or(round.order.len());
+            let passed = round.order[..before].iter_mut();
+            passed.for_each(|one| one.passed_over += 1);
+            let is_over = |one: &mut Contender| one.passed_over >= PASSED_OVER;
+            let gone = round.order.extract_if(.., is_over);
+            round.silent += gone.filter(|one| one.process.is_none()).count();
+        }
+    }
+
+    /// How long this process leaves the lock, which was released just now, to those that have
+    /// been without it for longer.
+    pub(super) fn pause(&self, key: &str, own: Process) -> Duration {
+        let mut rounds = self.rounds.lock();
+        let Some(round) = rounds.get_mut(key) else {
+            return Duration::ZERO;
+        };
+        let place = round.place_of(own).unwrap_or_else(|| round.enters(own));
+        self.moment() * place.min(MOST) as u32
+    }
+
+    /// The same for a process that has not waited. `None` if the last release was too long ago
+    /// for anybody to be about to take the lock.
+    pub(super) fn pause_at_first(&self, key: &str, own: Process, now: Instant) -> Option<Duration> {
+        let released_at = self.rounds.lock().get(key)?.released_at;
+        let ago = now.saturating_duration_since(released_at);
+        let pause = self.pause(key, own).checked_sub(ago)?;
+        (!pause.is_zero()).then_some(pause)
+    }
+
+    /// Enough for an election of another process to be seen.
+    fn moment(&self) -> Duration {
+        let election = Duration::from_micros(self.election.load(Ordering::Relaxed));
+        (2 * election).clamp(SHORTEST, LONGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "key";
+
+    fn process(number: usize) -> Process {
+        Process::of(&format!("0a.1@web-{number},1,shop,1")).expect("a signature")
+    }
+
+    /// What `count` processes know that listen to one lock.
+    struct Crowd {
+        turns: Vec<Turns>,
+        now: Instant,
+    }
+
+    impl Crowd {
+        fn of(count: usize) -> Self {
+            Self {
+                turns: (0..count).map(|_| Turns::default()).collect(),
+                now: Instant::now(),
+            }
+        }
+
+        /// Of these, the first to ask. If several are, each may be.
+        fn first(&self, wanting: &[usize], chosen: usize) -> usize {
+            let pauses = wanting.iter().map(|&who| {
+                let pause = self.turns[who].pause(KEY, process(who));
+                (pause, who)
+            });
+            let pauses: Vec<_> = pauses.collect();
+            let least = pauses.iter().map(|(pause, _)| *pause).min();
+            let first = pauses.iter().filter(|(pause, _)| Some(*pause) == least);
+            let first: Vec<_> = first.map(|(_, who)| *who).collect();
+            first[chosen % first.len()]
+        }
+
+        /// `others`: so many are told of its end.
+        fn section(&mut self, who: usize, others: usize) {
+            let own = process(who);
+            self.turns[who].got(KEY, own, Duration::ZERO);
+            self.now += Duration::from_millis(70);
+            self.turns[who].released(KEY, own, self.now);
+            for (other, turns) in self.turns.iter().enumerate() {
+                if other != who {
+                    turns.heard(&KEY.into(), own, self.now);
+                    turns.heard(&KEY.into(), own, self.now);
+                }
+            }
+            if others > 0 {
+                self.turns[who].told(&KEY.into(), own, others, self.now);
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_while_all_have_their_turn() {
+        for seed in 0..100 {
+            let (mut crowd, mut random) = (Crowd::of(4), fastrand::Rng::with_seed(seed));
+            let mut turns = Vec::new();
+            for _ in 0..60 {
+                // The same one is always a little faster, or any is.
+                let chosen = if seed == 0 { 0 } else { random.usize(..) };
+                let who = crowd.first(&[0, 1, 2, 3], chosen);
+                crowd.section(who, 3);
+                turns.push(who);
+            }
+            let mut last: Vec<_> = turns[52..].to_vec();
+            let second = last.split_off(4);
+            assert_eq!(last, second, "{turns:?}");
+            last.sort_unstable();
+            assert_eq!(last, [0, 1, 2, 3], "{turns:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_had_it_asks_behind_the_others() {
+        let mut crowd = Crowd::of(2);
+        for who in [0, 1, 0] {
+            crowd.section(who, 1);
+        }
+        let pause = |who: usize, ago: Duration| {
+            crowd.turns[who].pause_at_first(KEY, process(who), crowd.now + ago)
+        };
+        assert_eq!(pause(0, Duration::ZERO), Some(SHORTEST));
+        assert_eq!(pause(1, Duration::ZERO), None);
+        assert_eq!(pause(0, SHORTEST), None, "nobody is about to take it");
+    }
+
+    #[test]
+    fn who_does_not_want_it_is_not_waited_for() {
+        let mut crowd = Crowd::of(3);
+        for who in [0, 1, 2, 0, 1, 2] {
+            crowd.section(who, 2);
+        }
+        let pauses: Vec<_> = (0..5)
+            .map(|_| {
+                let pause = crowd.turns[2].pause(KEY, process(2));
+                crowd.section(2, 0);
+                pause
+            })
+            .collect();
+        let expected = [2, 2, 2, 0, 0].map(|moments| SHORTEST * moments);
+        assert_eq!(pauses, expected);
+    }
+
+    /// Such as one that only wants to know when the lock is free.
+    #[test]
+    fn who_only_listens_is_not_waited_for() {
+        let mut crowd = Crowd::of(1);
+        let pauses: Vec<_> = (0..10)
+            .map(|_| {
+                crowd.section(0, 1);
+                crowd.turns[0].pause(KEY, process(0))
+            })
+            .collect();
+        let expected: Vec<_> = (0..10).map(|turn| SHORTEST * u32::from(turn < 3)).collect();
+        assert_eq!(pauses, expected);
+    }
+
+    #[test]
+    fn a_lock_of_one_process_is_not_noted() {
+        let turns = Turns::default();
+        let (own, now) = (process(0), Instant::now());
+        turns.got(KEY, own, Duration::ZERO);
+        turns.released(KEY, own, now);
+        assert_eq!(turns.pause_at_first(KEY, own, now), None);
+        assert_eq!(turns.pause(KEY, own), Duration::ZERO);
+        assert!(turns.rounds.lock().is_empty());
+    }
+
+    #[test]
+    fn pauses_are_as_long_as_elections_within_limits() {
+        let mut crowd = Crowd::of(2);
+        for who in [1, 0] {
+            crowd.section(who, 1);
+        }
+        let (turns, own) = (&crowd.turns[0], process(0));
+        for (election, moment) in [
+            (Duration::ZERO, SHORTEST),
+            (Duration::from_millis(4), Duration::from_millis(8)),
+            (Duration::from_secs(1), LONGEST),
+        ] {
+            turns.got(KEY, process(1), election);
+            assert_eq!(turns.pause(KEY, own), moment);
+        }
+    }
+
+    #[test]
+    fn what_is_long_past_is_forgotten() {
+        let turns = Turns::default();
+        let mut now = Instant::now();
+        for number in 0..100 {
+            turns.heard(&format!("key:{number}").into(), process(0), now);
+            now += FORGOTTEN;
+        }
+        assert!(turns.rounds.lock().capacity() < 10);
+    }
+}
