@@ -22,6 +22,12 @@
 //! `majority - (n - r)`th highest of what was drawn, so it is one of those
 //! numbers or above them. When all nodes have voted, `T` is the median, which a
 //! majority has reached already: then no node need be raised.
+//!
+//! Votes that come while counters are raised count too. The proof does not ask
+//! when a node has voted, only that it drew after its vote, and that (1) is true
+//! before the body starts. With each such vote `T` is chosen again, and never
+//! rises: a counter that was raised to an earlier `T` is high enough. A late
+//! voter whose counter is above `T` counts as it is.
 
 use super::voter::{Holder, Vote, VoterSet};
 use crate::backend::{BackendError, BackendErrorKind, Mode};
@@ -372,6 +378,49 @@ mod tests {
                     }
                 }
                 assert!(reached >= majority_of(count));
+            }
+        }
+    }
+
+    /// Votes that come while counters are raised count too, and some voters cannot be raised.
+    #[test]
+    fn tokens_rise_with_late_votes() {
+        for count in [3, 4, 5, 7] {
+            let majority = majority_of(count);
+            let mut counters: Vec<u64> = (0..count).map(|_| fastrand::u64(..1000)).collect();
+            let mut highest = 0;
+            for _ in 0..2_000 {
+                let in_time = fastrand::usize(majority..=count);
+                let mut nodes: Vec<usize> = (0..count).collect();
+                fastrand::shuffle(&mut nodes);
+                let mut election = Ballot::new(Mode::Write, count);
+                let (mut raised, mut last) = (VoterSet::new(), u64::MAX);
+                for (voted, &node) in (1..).zip(&nodes) {
+                    counters[node] += TOKENS_PER_GRANT * fastrand::u64(1..4);
+                    let vote = Vote::Yes {
+                        last: counters[node],
+                    };
+                    election.count(node, vote);
+                    if voted < in_time {
+                        continue;
+                    }
+                    assert!(
+                        election.last_token() <= last,
+                        "those that are raised stay so"
+                    );
+                    last = election.last_token();
+                    for node in election.voters() {
+                        if counters[node] < last && fastrand::bool() {
+                            counters[node] = last;
+                            raised.insert(node);
+                        }
+                    }
+                    if (&election.reached(last) | &raised).len() >= majority {
+                        assert!(first_token(last) > highest, "{counters:?}, {highest}");
+                        highest = last;
+                        break;
+                    }
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 
 use super::Quorum;
 use super::ballot::{Ballot, Outcome, first_token, majority_of};
+use super::counters::Raised;
 use super::lease::{State, Votes};
 use super::member::Part;
 use super::subscriptions::Subscription;
@@ -94,18 +95,13 @@ impl<V: Voter> Quorum<V> {
         attempt.ending = None;
         attempt.parts.clear();
         attempt.parts.resize_with(self.members.len(), Part::default);
-        let ballot = self.hold(&candidate, attempt, sent_at, end).await;
+        let (ballot, raised) = self.hold(&candidate, attempt, sent_at, end).await;
         let take = match ballot.outcome() {
             Outcome::Won => {
-                let last = ballot.last_token();
-                let reached = ballot.reached(last);
-                let behind = &ballot.voters() - &reached;
-                let missing = self.majority().saturating_sub(reached.len());
-                let limit = self.time.after(patience);
-                let (raised, failed) = self.raise(behind, missing, last, limit).await;
-                let sure = &reached | &raised;
+                let Raised { sure, failed } = raised;
                 if sure.len() >= self.majority() {
                     let election = self.time.now().saturating_duration_since(sent_at);
+                    let last = ballot.last_token();
                     return Ok(Take::Granted(Granted {
                         token: first_token(last),
                         sent_at,
@@ -132,14 +128,15 @@ impl<V: Voter> Quorum<V> {
         Ok(take)
     }
 
-    /// Asks the chosen voters, until no further answer can change the outcome.
+    /// Asks the chosen voters, until no further answer can change the outcome. If the election is
+    /// won, raises their token counters.
     async fn hold(
         &self,
         candidate: &Request,
         attempt: &mut Attempt<V::Attempt>,
         sent_at: Instant,
         deadline: Deadline,
-    ) -> Ballot {
+    ) -> (Ballot, Raised) {
         let Attempt { owners, parts, .. } = attempt;
         let chosen = self.chosen();
         let is_connected = |voter: &usize| self.members[*voter].voter().is_connected();
@@ -184,6 +181,7 @@ impl<V: Voter> Quorum<V> {
                 count(&mut ballot, answer);
             }
         }
+        let mut raised = Raised::default();
         if let Outcome::Won = ballot.outcome() {
             // A lease with few votes is lost when few voters fail.
             questions.limit = Some(self.time.after(FOR_CONNECTIONS).min(deadline));
@@ -192,33 +190,14 @@ impl<V: Voter> Quorum<V> {
             {
                 count(&mut ballot, answer);
             }
+            let limit = self.time.after(self.patience_for(candidate.ttl));
+            let raising = self.raise_most(&mut ballot, &mut questions, count, limit);
+            raised = raising.await;
         }
         for voter in &questions.end() | &ballot.failed() {
             self.members[voter].doubt(V::asked_over(&parts[voter].attempt));
         }
-        ballot
-    }
-
-    /// Raises the token counters of these voters to `last`, until `enough` of them are raised.
-    pub(super) async fn raise(
-        &self,
-        voters: VoterSet,
-        enough: usize,
-        last: u64,
-        deadline: Deadline,
-    ) -> (VoterSet, Vec<BackendError>) {
-        let asked = self.time.now();
-        let (mut raised, mut failed) = (VoterSet::default(), Vec::new());
-        let mut questions = self.ask(voters, None, |member| member.voter().raise(last, deadline));
-        while raised.len() < enough
-            && let Some((voter, answer)) = questions.next().await
-        {
-            match answer {
-                Ok(()) => _ = raised.insert(voter),
-                Err(failure) => failed.push(self.members[voter].error(failure, asked)),
-            }
-        }
-        (raised, failed)
+        (ballot, raised)
     }
 
     /// The lock is granted; from here on the votes belong to the lease.

@@ -125,7 +125,7 @@ impl<V: Voter> Quorum<V> {
             gone,
             failed,
         } = renewal;
-        let (last, all) = (votes.last_token, self.members.len());
+        let last = votes.last_token;
         let behind = {
             let mut state = votes.state.lock();
             // A vote that these voters give from now on counts only once their counters are
@@ -134,7 +134,7 @@ impl<V: Voter> Quorum<V> {
             state.may_have.extend(&gone);
             &extended - &state.sure
         };
-        let (raised, _) = self.raise(behind, all, last, deadline).await;
+        let raised = self.raise(behind, last, deadline).await;
         let sure = {
             let mut state = votes.state.lock();
             state.sure.extend(raised);
@@ -165,7 +165,7 @@ impl<V: Voter> Quorum<V> {
             }
         });
         let had = join_all(again).await.into_iter().flatten().collect();
-        let (raised, _) = self.raise(had, all, last, deadline).await;
+        let raised = self.raise(had, last, deadline).await;
         votes.state.lock().sure.extend(raised);
         Ok(Renewed::Extended {
             sent_at: sent_at.into(),

@@ -13,10 +13,12 @@
 //!   release at every voter, and then asks again (`subscriptions`, `look`), in its turn
 //!   (`turns`).
 //! - Fencing tokens come from the voters' counters; `ballot` explains how, and why they rise.
+//!   `counters` raises those that lag, and goes on counting votes meanwhile.
 //! - A voter that does not answer is left out until it answers again (`member`).
 
 mod ballot;
 mod break_votes;
+mod counters;
 mod election;
 mod lease;
 mod look;

@@ -1,5 +1,7 @@
 //! A store made of several voters, each of which a test scripts.
 
+mod late_votes;
+
 use super::*;
 use std::collections::HashSet;
 

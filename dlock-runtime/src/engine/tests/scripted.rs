@@ -209,6 +209,11 @@ impl Sim {
         self.state().fates.extend(fates);
     }
 
+    /// The next commands succeed, whatever was to become of them.
+    pub(super) fn forget_fates(&self) {
+        self.state().fates.clear();
+    }
+
     pub(super) fn sent(&self) -> Vec<&'static str> {
         let state = self.state();
         let sent = state.sent.iter().copied();
