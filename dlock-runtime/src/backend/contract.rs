@@ -630,8 +630,9 @@ pub struct HolderInfo {
     pub since_by_holder: bool,
     /// How long the lease lasts unless it is renewed, if the store knows.
     pub expires_in: Option<Duration>,
-    /// The fencing token of its grant, if the store keeps it. The token of a call that took the
-    /// lock over from another call of the same process is up to 63 higher.
+    /// The fencing token of its grant, if the store keeps it; Redis keeps it once the lease was
+    /// renewed. The token of a call that took the lock over from another call of the same process
+    /// is up to 63 higher.
     pub token: Option<FencingToken>,
 }
 
