@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_token_that_may_be_that_of_several_names_nobody() {
         for tokens in [[100, 100], [100, 120]] {
-            let said = with_token(&held_with(&tokens), 120.into());
-            let said = said.expect_err("it may have been handed over");
+            let lock = held_with(&tokens);
+            let said = with_token(&lock, 120.into()).expect_err("it may have been handed over");
             assert!(said.contains("break_holder"), "{said}");
         }
         assert_eq!(chosen(&[100, 120], 100), Some(100));
