@@ -76,7 +76,7 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
     }
 
     fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
+        ShownTokens::OfThoseWhoRenewed
     }
 
     fn has_permits(&self) -> bool {

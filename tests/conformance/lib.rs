@@ -305,6 +305,8 @@ pub enum ShownTokens {
     OfAll,
     /// For the last holder, if there are several.
     OfTheLast,
+    /// For every holder that has renewed its lease.
+    OfThoseWhoRenewed,
     /// For no holder of a lock.
     OfNone,
 }

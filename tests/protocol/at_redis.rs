@@ -172,10 +172,13 @@ where
             late: late.cast_unsigned(),
             ..Kept::default()
         };
-        let mut since = Vec::new();
+        let (mut since, mut fencing) = (Vec::new(), Vec::new());
         for (name, left, holds) in &keys {
             if let Some(rest) = name.strip_prefix("dlock:since:{") {
                 since.push(rest.split_once("}:").expect("a lock and an owner"));
+            }
+            if let Some(rest) = name.strip_prefix("dlock:fencing:{") {
+                fencing.push(rest.split_once("}:").expect("a lock and an owner"));
             }
             if *left < 0 && !name.starts_with("dlock:token") {
                 kept.endless.push(name.clone());
@@ -215,6 +218,12 @@ where
                 }
                 _ => panic!("{name} is nothing that dlock keeps"),
             }
+        }
+        for (key, numbers) in fencing {
+            // Of nobody who has left.
+            let holders = kept.locks.get(key).map(|lock| &lock.holders[..]);
+            let is_this = |holder: &KeptHolder| holder.owner.split('/').next() == Some(numbers);
+            assert!(holders.unwrap_or_default().iter().any(is_this), "{numbers}");
         }
         for (key, _) in &since {
             assert!(kept.locks.contains_key(*key), "{since:?}");

@@ -390,6 +390,8 @@ impl<S: Scene> Run<'_, S> {
                 return Err(Stop::Differs(format!("token {token} behind {last}")));
             }
             self.tokens[key] = token + dlock::TOKENS_PER_GRANT - 1;
+            let request = self.requests[who].clone();
+            self.requests[who] = request.with_token(token.into());
         }
         self.clients[client].granted = answer == Answer::Granted;
         // Who is told of this has nothing to give back.

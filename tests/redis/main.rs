@@ -16,6 +16,7 @@ mod backend;
 mod bad_input;
 mod durability;
 mod faults;
+mod fencing;
 mod foreign;
 mod global;
 mod own;
@@ -58,7 +59,7 @@ impl Store for RedisStore {
     }
 
     fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
+        ShownTokens::OfThoseWhoRenewed
     }
 
     fn proxies(&self) -> &[Proxy] {

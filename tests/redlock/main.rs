@@ -51,7 +51,7 @@ impl Store for RedlockStore {
     }
 
     fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
+        ShownTokens::OfThoseWhoRenewed
     }
 
     fn has_permits(&self) -> bool {

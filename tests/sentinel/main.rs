@@ -66,7 +66,7 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
     }
 
     fn shows_tokens(&self) -> ShownTokens {
-        ShownTokens::OfNone
+        ShownTokens::OfThoseWhoRenewed
     }
 
     fn proxies(&self) -> &[Proxy] {

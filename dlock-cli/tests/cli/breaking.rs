@@ -1,9 +1,11 @@
 //! `dlock break`, as a process.
 
+use crate::support::memcached::Memcached;
 use crate::support::program::Program;
+use crate::support::server::Server;
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::terminal::Terminal;
-use crate::{code, dlock, printed, ran, redis, stderr, stdout};
+use crate::{code, column, dlock, json, printed, ran, redis, stderr, stdout};
 
 const HOLDS: [&str; 4] = [
     "--",
@@ -51,6 +53,13 @@ pub(crate) fn shows_waiters(url: &str) -> bool {
     !unseen.iter().any(|part| url.contains(part))
 }
 
+/// The tokens in the list, once none of the holders is without.
+async fn known_tokens(url: &str) -> Vec<String> {
+    let listed = async || column(&stdout(&ran(dlock(url, &["ls", "k"])).await), "TOKEN");
+    let is_known = |tokens: &Vec<String>| !tokens.is_empty() && !tokens.contains(&"-".to_owned());
+    until("the tokens are known", listed, is_known).await
+}
+
 pub(crate) async fn waits(url: &str, before: usize) -> Program {
     let waiter = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
     let queue = async || owners(url, "queue").await.len();
@@ -76,9 +85,13 @@ pub(crate) async fn breaks(url: &str) {
         "{url}: {}",
         stderr(&unasked)
     );
-    let wrong = ran(dlock(url, &["break", "k", "--token", "1"])).await;
     // These keep no tokens of who holds a lock.
-    let keeps_tokens = !(url.starts_with("redis") || url.starts_with("memcached"));
+    let keeps_tokens = !(url.starts_with("memcached") || url.contains("layout=redisson"));
+    if keeps_tokens {
+        // On Redis, it is with the first renewal.
+        assert_eq!(known_tokens(url).await, [&*token], "{url}");
+    }
+    let wrong = ran(dlock(url, &["break", "k", "--token", "1"])).await;
     let expected = if keeps_tokens { 75 } else { 78 };
     assert_eq!(code(&wrong), expected, "{url}: {}", stderr(&wrong));
     let stranger = ran(dlock(url, &["break", "k", "--holder", "somebody"])).await;
@@ -118,6 +131,80 @@ pub(crate) async fn breaks(url: &str) {
     let broken = ran(dlock(url, &["break", "k", "--yes"])).await;
     assert_eq!(code(&broken), 0, "{url}: {}", stderr(&broken));
     assert_eq!(code(&within(HANG, second.end()).await), 74, "{url}");
+}
+
+/// Before its first renewal, Redis does not know it.
+#[tokio::test]
+async fn a_token_that_is_not_known_yet() {
+    let server = redis().await;
+    let url = server.url();
+    // It is renewed after minutes.
+    let (mut holder, token) = holder(&url, &["--ttl", "30m"]).await;
+    let listed = stdout(&ran(dlock(&url, &["ls"])).await);
+    assert_eq!(column(&listed, "TOKEN"), ["-"], "{listed}");
+    for token in [&*token, "1"] {
+        let early = ran(dlock(&url, &["break", "k", "--token", token])).await;
+        assert_eq!(code(&early), 78, "{}", stderr(&early));
+        let said = stderr(&early);
+        assert!(
+            said.contains("not yet") && said.contains("--holder"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert_eq!(owners(&url, "holders").await.len(), 1);
+    let broken = ran(dlock(&url, &["break", "k", "--yes"])).await;
+    assert_eq!(code(&broken), 0, "{}", stderr(&broken));
+    // Nobody has a token there.
+    let gone = ran(dlock(&url, &["break", "k", "--token", &token])).await;
+    assert_eq!(code(&gone), 0, "{}", stderr(&gone));
+    holder.process.terminate();
+    within(HANG, holder.end()).await;
+}
+
+/// Each of those who share a lock has a token of its own.
+#[tokio::test]
+async fn one_of_several_is_named_by_its_token() {
+    let server = redis().await;
+    let url = server.url();
+    let (mut one, token) = holder(&url, &[&["--read"], &TTL[..]].concat()).await;
+    let (mut other, kept) = holder(&url, &[&["--read"], &TTL[..]].concat()).await;
+    let shown = async || {
+        let mut tokens: Vec<String> = json(&url, &["show", "k"]).await[0]["holders"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .map(|holder| holder["token"].to_string())
+            .collect();
+        tokens.sort();
+        tokens
+    };
+    let mut both = [token.clone(), kept.clone()];
+    both.sort();
+    until("both are known", shown, |tokens| *tokens == both).await;
+    let broken = ran(dlock(&url, &["break", "k", "--token", &token])).await;
+    assert_eq!(code(&broken), 0, "{}", stderr(&broken));
+    assert_eq!(code(&within(HANG, one.end()).await), 74);
+    assert_eq!(shown().await, [kept]);
+    other.process.terminate();
+    assert_eq!(code(&other.end().await), 143);
+}
+
+#[tokio::test]
+async fn a_store_without_tokens_compares_none() {
+    let server = Server::<Memcached>::start().await;
+    let url = server.url();
+    let (mut holder, token) = holder(&url, &[]).await;
+    assert_eq!(token, "");
+    let refused = ran(dlock(&url, &["break", "k", "--token", "1"])).await;
+    assert_eq!(code(&refused), 78, "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("no fencing tokens") && said.contains("--holder"),
+        "{said}"
+    );
+    holder.process.terminate();
+    assert_eq!(code(&holder.end().await), 143);
 }
 
 #[tokio::test]

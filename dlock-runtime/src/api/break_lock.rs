@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::manager::LockManager;
-use crate::backend::{BackendError, HolderInfo, LockInfo, Released, WaiterInfo};
+use crate::backend::{BackendError, HolderInfo, LockInfo, Released, TokenTier, WaiterInfo};
 use crate::error::LockError;
 use crate::key::{LockKey, Shown, namespaced};
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
@@ -23,6 +23,10 @@ impl LockManager {
     /// A break ends the lease of a process, whichever of its tasks holds it by then: a lease that
     /// is handed on within a process stays the same lease, with the same owner, and each of the 64
     /// tokens that it reserves names it. So the next task of that process may lose the lock.
+    ///
+    /// Redis learns the token of a holder with the first renewal of its lease, a third of its ttl
+    /// after the grant, and of a lease that is never renewed not at all. Before that,
+    /// [`break_holder`](Self::break_holder) names the holder.
     ///
     /// A body that has returned `Ok` under `once` holds nothing: use [`forget`](Self::forget) for
     /// that.
@@ -47,7 +51,8 @@ impl LockManager {
     /// # Errors
     ///
     /// Those of [`inspect`](Self::inspect). [`LockError::Unsupported`] if there are several holders
-    /// and no token; if the store does not keep the tokens of its holders
+    /// and no token, or several to which the token may belong (readers on a quorum); if no holder
+    /// is known to have the token, and the store does not know the tokens of all of them
     /// ([`break_holder`](Self::break_holder) compares their owners instead); or if it cannot break
     /// a lock.
     pub async fn break_lock(
@@ -55,8 +60,13 @@ impl LockManager {
         key: impl Into<LockKey>,
         token: Option<FencingToken>,
     ) -> Result<Option<HolderInfo>, LockError> {
+        let has_tokens = self.capabilities().tokens != TokenTier::None;
         self.break_chosen(key.into(), |lock| match token {
-            Some(token) => with_token(lock, token),
+            Some(token) if has_tokens => with_token(lock, token),
+            Some(_) if lock.holders.is_empty() => Ok(None),
+            Some(_) => Err(format!(
+                "this store has no fencing tokens; {NAME_THE_OWNER}"
+            )),
             None => the_only(lock),
         })
         .await
@@ -188,6 +198,10 @@ impl LockManager {
     }
 }
 
+/// What to do without a token.
+const NAME_THE_OWNER: &str =
+    "compare the owner instead, with `break_holder`, or `dlock break --holder`";
+
 fn the_only(lock: &LockInfo) -> Result<Option<&HolderInfo>, String> {
     match &lock.holders[..] {
         [] => Ok(None),
@@ -207,17 +221,22 @@ fn with_token(lock: &LockInfo, token: FencingToken) -> Result<Option<&HolderInfo
         let behind = behind.and_then(|first| number.checked_sub(first));
         behind.is_some_and(|behind| behind < TOKENS_PER_GRANT)
     };
-    // A user's own backend may reserve fewer tokens for each grant.
-    let found = lock.holders.iter().filter(has_it);
-    let found = found.max_by_key(|holder| holder.token);
-    if found.is_none() && lock.holders.iter().any(|holder| holder.token.is_none()) {
-        return Err(
-            "the store does not keep the token of who holds it; compare the owner instead, with \
-             `break_holder`, or `dlock break --holder`"
-                .to_owned(),
-        );
+    let mut found = lock.holders.iter().filter(has_it);
+    let (one, another) = (found.next(), found.next());
+    if another.is_some() {
+        // The tokens of readers may overlap on a quorum, as do those of a user's own backend that
+        // reserves fewer for each grant.
+        return Err(format!(
+            "several of its holders may have this token; {NAME_THE_OWNER}"
+        ));
     }
-    Ok(found)
+    if one.is_none() && lock.holders.iter().any(|holder| holder.token.is_none()) {
+        return Err(format!(
+            "the store does not know the token of who holds it, or not yet: some stores learn it \
+             with the first renewal, a third of the ttl after the grant; {NAME_THE_OWNER}"
+        ));
+    }
+    Ok(one)
 }
 
 #[cfg(test)]
@@ -253,9 +272,24 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_close_together_name_the_last_at_or_below() {
-        assert_eq!(chosen(&[1, 2, 3], 2), Some(2));
-        assert_eq!(chosen(&[3, 1], 4), Some(3));
+    fn a_token_that_may_be_that_of_several_names_nobody() {
+        for tokens in [[100, 100], [100, 120]] {
+            let lock = held_with(&tokens);
+            let said = with_token(&lock, 120.into()).expect_err("it may have been handed over");
+            assert!(said.contains("break_holder"), "{said}");
+        }
+        assert_eq!(chosen(&[100, 120], 100), Some(100));
+        assert_eq!(chosen(&[100, 120], 164), Some(120));
+    }
+
+    #[test]
+    fn a_token_that_is_not_known_may_be_any() {
+        let mut lock = held_with(&[64, 128]);
+        lock.holders[1].token = None;
+        let said = with_token(&lock, 128.into()).expect_err("it may be this one");
+        assert!(said.contains("not yet"), "{said}");
+        let found = with_token(&lock, 64.into()).expect("it is known");
+        assert_eq!(found.and_then(|holder| holder.token), Some(64.into()));
     }
 
     #[test]

@@ -284,6 +284,7 @@ pub struct Request {
     progress: Progress,
     followed: bool,
     done_for: Option<Duration>,
+    token: FencingToken,
 }
 
 impl Request {
@@ -304,6 +305,21 @@ impl Request {
     #[must_use]
     pub fn done_for(&self) -> Option<Duration> {
         self.done_for
+    }
+
+    /// The [token](Grant::token) of the grant, in a renewal of its lease, so that a store that does
+    /// not know it can keep it for [`HolderInfo::token`]. [`FencingToken::NONE`] while the lock is
+    /// asked for, and from a store without tokens.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// This request, once it was granted with this token.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_token(self, token: FencingToken) -> Self {
+        Self { token, ..self }
     }
 
     /// Notes that somebody holds the lock. A backend must call this whenever the store has
@@ -353,6 +369,7 @@ impl Request {
             progress: Progress::begin(clock),
             followed: false,
             done_for: None,
+            token: FencingToken::NONE,
         }
     }
 
@@ -364,6 +381,7 @@ impl Request {
             owner,
             followed: false,
             done_for: None,
+            token: FencingToken::NONE,
             ..self.clone()
         })
     }
@@ -612,8 +630,9 @@ pub struct HolderInfo {
     pub since_by_holder: bool,
     /// How long the lease lasts unless it is renewed, if the store knows.
     pub expires_in: Option<Duration>,
-    /// The fencing token of its grant, if the store keeps it. The token of a call that took the
-    /// lock over from another call of the same process is up to 63 higher.
+    /// The fencing token of its grant, if the store keeps it; Redis keeps it once the lease was
+    /// renewed. The token of a call that took the lock over from another call of the same process
+    /// is up to 63 higher.
     pub token: Option<FencingToken>,
 }
 

@@ -22,7 +22,6 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(super) request: Request,
-    token: FencingToken,
     clock: Clock,
     pub(super) state: Mutex<State>,
     /// Notified when a renewal in flight has ended, with or without an answer.
@@ -101,8 +100,7 @@ impl Lease {
     pub(super) fn new(request: Request, grant: Grant, clock: Clock, section: SectionSpan) -> Self {
         let plan = Plan::new(grant.sent_at, request.ttl);
         Self {
-            request,
-            token: grant.token,
+            request: request.with_token(grant.token),
             clock,
             state: Mutex::new(State {
                 phase: Phase::Held,
@@ -129,7 +127,7 @@ impl Lease {
 
     /// The token of the grant itself. Hand-overs count up from it.
     pub(crate) fn token(&self) -> FencingToken {
-        self.token
+        self.request.token()
     }
 
     /// The phase of the lease now, and the time left until its local deadline. A lease whose

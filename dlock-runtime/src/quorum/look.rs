@@ -84,8 +84,8 @@ impl<V: Voter> Quorum<V> {
     {
         let answers = self.ask_chosen(deadline, ask).await?;
         let unknown = self.members.len() - answers.len();
-        // By key and owner: the mode, the number of votes, and the longest expiry and since when,
-        // that the voters report.
+        // By key and owner: the mode, the number of votes, and the longest expiry, since when, and
+        // the token, that the voters report.
         let mut holders = BTreeMap::new();
         // Waiters listen at every voter, so the largest number is the right one.
         let mut waiters: HashMap<String, Option<usize>> = HashMap::new();
@@ -94,19 +94,22 @@ impl<V: Voter> Quorum<V> {
             *most = lock.waiters.max(*most);
             for holder in lock.holders {
                 let votes = holders.entry((lock.key.clone(), holder.owner));
-                let (_, number, longest, since) = votes.or_insert((lock.mode, 0, None, None));
+                let (_, number, longest, since, token) =
+                    votes.or_insert((lock.mode, 0, None, None, None));
                 *number += 1;
                 *longest = holder.expires_in.max(*longest);
                 // The same at each of them, where it has been written down.
                 *since = since.or(holder.since);
+                *token = token.or(holder.token);
             }
         }
         let mut locks: Vec<LockInfo> = Vec::new();
-        for ((key, owner), (mode, number, expires_in, since)) in holders {
+        for ((key, owner), (mode, number, expires_in, since, token)) in holders {
             if number + unknown < self.majority() {
                 continue;
             }
             let holder = HolderInfo::new(owner, expires_in).since_by_holder(since);
+            let holder = holder.token(token);
             match locks.last_mut().filter(|lock| lock.key == key) {
                 Some(lock) => lock.holders.push(holder),
                 None => {

@@ -87,7 +87,8 @@ pub(super) fn acquire(
 
 /// Extends a lease. For a writer, only the lock's own key is used: in a cluster, keys that belong
 /// together can be on different nodes for a while, and a lease must not end because of that.
-/// `since`: since when it is held, in unix ms, if that is to be written down.
+/// The token of the grant is written down, if it is known, and `since`: since when it is held, in
+/// unix ms.
 pub(super) fn renew(space: &Keyspace, request: &Request, since: Option<u64>) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::renew(layout, request);
@@ -98,9 +99,10 @@ pub(super) fn renew(space: &Keyspace, request: &Request, since: Option<u64>) -> 
             false => 1,
             true => usize::MAX,
         });
-    let mut renew = Script::Renew.on(space, told, 2 + usize::from(since.is_some()));
+    let mut renew = Script::Renew.on(space, told, 3 + usize::from(since.is_some()));
     let asker = Shown(Asker::of(request));
-    renew.arg(asker).arg(ttl_ms(request));
+    let token = u64::from(request.token());
+    renew.arg(asker).arg(ttl_ms(request)).arg(token);
     if let Some(since) = since {
         renew.arg(since);
     }

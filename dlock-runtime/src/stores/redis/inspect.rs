@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::asker::Asker;
 use crate::stores::since;
+use crate::token::FencingToken;
 
 /// The most locks of a list that are looked at in one step, which has the time of one answer.
 const LOOKS_AT_ONCE: usize = 1000;
@@ -157,9 +158,10 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
         Readers,
         Vec<Vec<u8>>,
         Vec<Option<Vec<u8>>>,
+        Vec<Option<Vec<u8>>>,
     );
     let answer = redis::from_redis_value::<Option<Answer>>(answer).map_err(|_| Part::Lock)?;
-    let Some((value, expires, waiters, readers, places, since_of_readers)) = answer else {
+    let Some((value, expires, waiters, readers, places, since_of_readers, tokens)) = answer else {
         return Ok(None);
     };
     if let Some(owner) = done_by(&value) {
@@ -167,13 +169,15 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
         return Ok(Some(LockInfo::of_done(key.to_owned(), done)));
     }
     let found = LockValue::parse(&value).ok_or(Part::Lock)?;
+    let mut tokens = tokens.iter().map(|token| fencing_token(token.as_deref()?));
+    let mut next_token = || tokens.next().flatten();
     let holders: Option<Vec<_>> = match found.mode.is_shared() {
         false => {
             let owner = std::str::from_utf8(&value).ok().and_then(writer);
             let since = found.since.and_then(since::time);
             owner.map(|owner| {
                 let holder = HolderInfo::new(owner.to_owned(), in_ms(expires)).since(since);
-                vec![(found.mode, holder)]
+                vec![(found.mode, holder.token(next_token()))]
             })
         }
         true => {
@@ -182,7 +186,8 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
                 let reader = String::from_utf8(reader).ok()?;
                 let mode = Asker::read(&reader)?.mode;
                 let holder = HolderInfo::new(reader, in_ms(expires));
-                Some((mode, holder.since(since.and_then(|since| moment(&since)))))
+                let since = since.and_then(|since| moment(&since));
+                Some((mode, holder.since(since).token(next_token())))
             });
             readers.collect()
         }
@@ -204,6 +209,12 @@ fn writer(value: &str) -> Option<&str> {
 /// The time that a reader's key says, if it is one.
 fn moment(ms: &[u8]) -> Option<SystemTime> {
     since::time(std::str::from_utf8(ms).ok()?.parse().ok()?)
+}
+
+/// The token that a holder's key has, if it is one.
+fn fencing_token(number: &[u8]) -> Option<FencingToken> {
+    let token = std::str::from_utf8(number).ok()?.parse().ok();
+    token.filter(|token| *token != FencingToken::NONE)
 }
 
 /// The waiter of a queue entry.

@@ -10,6 +10,7 @@
 //! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | exists while the waiters of this process are alive |
 //! | `dlock:out:{<key>}:<owner>` | the same | | this owner was taken out of the queue, and may not know it yet |
 //! | `dlock:since:{<key>}:<numbers>` | the same | `dlock:since:vote:{<tag>}:{<key>}:<numbers>` | since when the owner with these two numbers shares the lock, if it had to wait; at a voter, once it was renewed |
+//! | `dlock:fencing:{<key>}:<numbers>` | the same | `dlock:fencing:vote:{<tag>}:{<key>}:<numbers>` | the first token of the grant of this owner, once it was renewed |
 //! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which these waiters are told of a grant |
 //! | | | `dlock:voters` | the tags of the slots that vote |
 //! | `dlock:wake:<lock>` | | the same | channel on which a voter reports that its vote for a lock is free again |
@@ -36,6 +37,8 @@ pub(super) const WAKE: &str = "dlock:wake:";
 pub(super) const OUT: &str = "dlock:out:";
 /// Prefix of the note since when an owner shares a lock.
 pub(super) const SINCE: &str = "dlock:since:";
+/// Prefix of the note which fencing token the grant of a holder has.
+pub(super) const FENCING: &str = "dlock:fencing:";
 
 /// Suffixes of the lock's name in the names of its other keys.
 pub(super) const QUEUE: &str = ":queue";

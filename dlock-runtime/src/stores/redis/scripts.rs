@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd};
 
-use super::names::{ALIVE, Keyspace, Name, OUT, QUEUE, READERS, SINCE, WAKE};
+use super::names::{ALIVE, FENCING, Keyspace, Name, OUT, QUEUE, READERS, SINCE, WAKE};
 use super::redisson;
 use super::values::UNCLAIMED;
 
@@ -81,7 +81,7 @@ fn load(in_slot: bool, by_clock: bool) -> Vec<Loaded> {
     let constants = format!(
         "local QUEUE, READERS = '{QUEUE}', '{READERS}'\n\
          local ALIVE, ALIVE_MS, WAKE, CLAIM_MS = '{ALIVE}', {alive_ms}, '{WAKE}', {claim_ms}\n\
-         local OUT, SINCE = '{OUT}', '{SINCE}'\n\
+         local OUT, SINCE, FENCING = '{OUT}', '{SINCE}', '{FENCING}'\n\
          local UNCLAIMED, IN_SLOT, BY_CLOCK = '{UNCLAIMED}', {in_slot}, {by_clock}\n"
     );
     let load = |file: &&str| {

@@ -6,14 +6,20 @@
 --
 -- Returns nothing if it is free, else its value, its remaining ms, how many
 -- wait, of each reader in turn its owner and remaining ms, the first places in the
--- queue, and since when each reader holds the lock, as far as that is known. An error
--- stands in the place of what cannot be read.
+-- queue, since when each reader holds the lock, and the token of each holder, as far as
+-- these are known. An error stands in the place of what cannot be read.
 
 local value = redis.call('GET', lock)
 if not value then
   return false
 end
-local found, since = {}, {}
+local found, since, tokens = {}, {}, {}
+
+local function look_for_token(owner)
+  local known = redis.pcall('GET', fencing_key(owner))
+  tokens[#tokens + 1] = type(known) == 'string' and known
+end
+
 if string.sub(value, 1, 2) == 'r:' then
   local time = now()
   found = redis.pcall('ZRANGEBYSCORE', readers, '(' .. text(time), '+inf', 'WITHSCORES')
@@ -22,7 +28,12 @@ if string.sub(value, 1, 2) == 'r:' then
     found[index + 1] = found[index + 1] - time
     local known = redis.pcall('GET', since_key(found[index]))
     since[#since + 1] = type(known) == 'string' and known
+    look_for_token(found[index])
   end
+end
+local writer = string.match(value, '^w:' .. OWNER)
+if writer then
+  look_for_token(writer)
 end
 local waiters = redis.pcall('LLEN', queue)
 if ARGV[1] == '1' then
@@ -31,4 +42,4 @@ if ARGV[1] == '1' then
   waiters = listeners[2] or 0
 end
 local places = ARGV[2] == '0' and {} or redis.pcall('LRANGE', queue, 0, ARGV[2] - 1)
-return { value, redis.call('PTTL', lock), waiters, found, places, since }
+return { value, redis.call('PTTL', lock), waiters, found, places, since, tokens }

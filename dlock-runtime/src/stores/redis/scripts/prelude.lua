@@ -5,6 +5,7 @@
 --   OUT                  the prefix of the key of one who was taken out of a queue
 --   SINCE                the prefix of the key that says since when one who shares
 --                        the lock holds it
+--   FENCING              the prefix of the key that has the fencing token of a holder
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
 --   UNCLAIMED            the mark of a grant that waits
 --   IN_SLOT              whether a slot of a cluster has the keys: all that a
@@ -15,7 +16,8 @@
 --
 -- What the keys hold:
 --   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
---            writer, and somebody may wait. "w:<owner>?": the same, but it was
+--            writer, and somebody may wait, or its token is kept; its release has
+--            to look. "w:<owner>?": somebody may wait, and the lock was
 --            given to a waiter who has not answered yet. Such a waiter has
 --            ";<unix ms>" behind it: since when it holds the lock. "r:<owner>": readers,
 --            listed in their own key; the owner is the reader who was let in
@@ -27,6 +29,7 @@
 --            "?" behind the owner until it has answered
 --   since    of one who shares the lock: "<unix ms>". It ends with the lease. Nothing
 --            depends on it, and processes of a version before do not know it
+--   fencing  of one who has renewed its lease: the first token of its grant. As above
 -- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it. An
 -- owner is "<hex>.<hex>", and "@<host>,<process>,<label>,<unix ms>" behind that.
 
@@ -46,10 +49,18 @@ local function out_key(owner)
   return OUT .. string.sub(lock, 7) .. ':' .. owner
 end
 
--- A command on this key that fails is passed over: the scripts of a vote are not told of
--- it, and may not touch it while the slot is on its way.
+-- A command on the two keys of a holder that fails is passed over: the scripts of a vote
+-- are not told of them, and may not touch them while the slot is on its way.
+local function holder_key(prefix, owner)
+  return prefix .. string.sub(lock, 7) .. ':' .. string.match(owner, '^[^@/]*')
+end
+
 local function since_key(owner)
-  return SINCE .. string.sub(lock, 7) .. ':' .. string.match(owner, '^[^@/]*')
+  return holder_key(SINCE, owner)
+end
+
+local function fencing_key(owner)
+  return holder_key(FENCING, owner)
 end
 
 -- Returns how many heard it; in a cluster, at this node.
@@ -163,18 +174,22 @@ local function let_in(reader, ms, shown)
 end
 
 -- Extends the lease of an owner, if it holds the lock. If it had not answered its
--- grant, it has now. `known`: since when it holds it, by its own clock, if that is to
--- be written down. Returns whether it holds it, and the state.
-local function extend(owner, ms, known)
+-- grant, it has now. Its token, and since when it holds the lock by its own clock, are
+-- written down if they are given. Returns whether it holds it, and the state.
+local function extend(owner, ms, token, known)
   local held, holder, mark, since = state()
   local had = held == 'write' and holder == owner
   if had then
     -- First, as a server that is full lets a script go on that has written before.
     redis.call('PEXPIRE', lock, text(ms))
-    if mark == UNCLAIMED then
-      redis.call('SET', lock, 'w:' .. owner .. since .. '+', 'KEEPTTL')
-    elseif known and since == '' then
-      redis.call('SET', lock, 'w:' .. owner .. ';' .. known .. mark, 'KEEPTTL')
+    local behind = since .. (mark == UNCLAIMED and '+' or mark)
+    if known and since == '' then
+      behind = ';' .. known .. behind
+    elseif token and behind == '' then
+      behind = '+'
+    end
+    if behind ~= since .. mark then
+      redis.call('SET', lock, 'w:' .. owner .. behind, 'KEEPTTL')
     end
     if mark ~= '' then
       keep_queue(ms, ms)
@@ -191,6 +206,9 @@ local function extend(owner, ms, known)
       end
     end
   end
+  if had and token then
+    redis.pcall('SET', fencing_key(owner), token, 'PX', text(ms))
+  end
   return had, held, holder, mark
 end
 
@@ -199,7 +217,10 @@ end
 local function take_back(owner, unclaimed)
   local held, holder, mark = state()
   if held == 'write' and holder == owner and (mark == UNCLAIMED or not unclaimed) then
-    redis.call('DEL', lock)
+    local gone = redis.pcall('DEL', lock, fencing_key(owner))
+    if type(gone) ~= 'number' then
+      redis.call('DEL', lock)
+    end
     return true, 'free'
   elseif held ~= 'read' then
     return false, held, holder
@@ -211,7 +232,7 @@ local function take_back(owner, unclaimed)
   if found == 0 then
     return false, held
   end
-  redis.pcall('DEL', since_key(owner))
+  redis.pcall('DEL', since_key(owner), fencing_key(owner))
   if redis.call('EXISTS', readers) == 0 then
     redis.call('DEL', lock)
     return true, 'free'

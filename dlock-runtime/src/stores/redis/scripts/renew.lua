@@ -2,11 +2,13 @@
 --
 --   KEYS[1] lock
 --   ARGV[1] owner   ARGV[2] ttl in ms
---   ARGV[3] since when it holds the lock, to be written down; only given for a vote
+--   ARGV[3] the token of its grant, to be written down; 0 if it has none
+--   ARGV[4] since when it holds the lock, to be written down; only given for a vote
 --
 -- Returns 1 if the lease was extended, 0 if it has ended.
 
-local had, held = extend(ARGV[1], tonumber(ARGV[2]), ARGV[3])
+local token = ARGV[3] ~= '0' and ARGV[3]
+local had, held = extend(ARGV[1], tonumber(ARGV[2]), token, ARGV[4])
 if had and held == 'read' then
   -- A writer who died at the head of the queue must not keep the readers behind
   -- it out for as long as this lease is renewed.
