@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use dlock::backend::{Mode, ProcessInfo};
+use dlock::backend::{LockInfo, Mode, ProcessInfo};
 use dlock::{LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -117,6 +117,32 @@ pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused(store: &mut dyn 
         guard.map(drop).ok()
     })
     .await;
+}
+
+/// Whatever order the store keeps its own names in.
+pub(crate) async fn the_first_of_a_list_are_the_first_by_key(store: &mut dyn Store) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let mut keys = [
+        "a", "a b", "a!b", "a%b", "a-b", "a/b", "a0b", "aé", "b", "a:b",
+    ];
+    let mut guards = Vec::new();
+    for key in keys {
+        guards.push(held(manager.lock(key)).await);
+    }
+    keys.sort_unstable();
+    for prefix in ["", "a"] {
+        let all: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).collect();
+        for most in 0..=all.len() + 1 {
+            let part = within(HANG, other.list_some(prefix, most)).await;
+            let part = part.expect("list");
+            let shown: Vec<_> = part.locks.iter().map(|lock| &*lock.key).collect();
+            let shows = most.min(all.len());
+            assert_eq!(shown, keys[..shows], "{most} of {prefix:?}");
+            assert_eq!(part.others, all.len() - shows, "{most} of {prefix:?}");
+            let is_held = |lock: &LockInfo| matches!(&lock.holders[..], [_]);
+            assert!(part.locks.iter().all(is_held), "{part:?}");
+        }
+    }
 }
 
 pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
@@ -248,13 +274,16 @@ async fn since_when_is_shown(store: &dyn Store) {
     let shows = store.shows_since();
     let is_once_renewed = matches!(
         shows,
-        Since::OfThoseWhoRenewed | Since::OfThoseWhoWaitedAndRenewed
+        Since::OfThoseWhoRenewed
+            | Since::OfThoseWhoWaitedAndRenewed
+            | Since::OfTheLastAndThoseWhoWaitedAndRenewed
     );
     let is_by_holders = is_once_renewed || shows == Since::OfAllByTheirClocks;
     // `granted`: the two moments between which the lock was granted.
     let is_shown = async |granted: [SystemTime; 2], waited: bool| {
         let is_known = match shows {
             Since::OfAll | Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed => true,
+            Since::OfTheLastAndThoseWhoWaitedAndRenewed => true,
             Since::OfThoseWhoWaited | Since::OfThoseWhoWaitedAndRenewed => waited,
             Since::OfNobody => false,
         };
@@ -271,7 +300,9 @@ async fn since_when_is_shown(store: &dyn Store) {
             };
             assert_eq!(
                 holder.since_by_holder,
-                is_known && is_by_holders,
+                is_known
+                    && is_by_holders
+                    && (waited || shows != Since::OfTheLastAndThoseWhoWaitedAndRenewed),
                 "{holder:?}"
             );
             assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
