@@ -42,6 +42,24 @@ async fn locks_are_on_all_masters() {
     nothing_left(cluster).await;
 }
 
+/// Those to each master, as it lists them. So too where its slots vote.
+#[tokio::test]
+async fn connections_bear_the_label() {
+    for more in ["", "?quorum=masters"] {
+        let lent = Lent::empty().await;
+        let cluster = lent.cluster();
+        let named = config(&cluster.url(more)).label("orders");
+        let manager = locks::connect(named.request_timeout(HANG)).await;
+        for master in 0..MASTERS {
+            let key = key_on(cluster, master).await;
+            let _guard = held(manager.lock(key.as_str())).await;
+            let master = &cluster.servers[master];
+            let clients: String = master.command(&["CLIENT", "LIST"]).await;
+            assert!(clients.contains(" name=orders "), "{more}: {clients}");
+        }
+    }
+}
+
 /// What the clocks have passed costs nothing. Else each slot has its counter, which also
 /// those draw from who do not know of the floor.
 #[tokio::test]

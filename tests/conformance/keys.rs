@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use dlock::backend::{Mode, ProcessInfo};
+use dlock::backend::{LockInfo, Mode, ProcessInfo};
 use dlock::{LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -119,6 +119,32 @@ pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused(store: &mut dyn 
     .await;
 }
 
+/// Whatever order the store keeps its own names in.
+pub(crate) async fn the_first_of_a_list_are_the_first_by_key(store: &mut dyn Store) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let mut keys = [
+        "a", "a b", "a!b", "a%b", "a-b", "a/b", "a0b", "aé", "b", "a:b",
+    ];
+    let mut guards = Vec::new();
+    for key in keys {
+        guards.push(held(manager.lock(key)).await);
+    }
+    keys.sort_unstable();
+    for prefix in ["", "a"] {
+        let all: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).collect();
+        for most in 0..=all.len() + 1 {
+            let part = within(HANG, other.list_some(prefix, most)).await;
+            let part = part.expect("list");
+            let shown: Vec<_> = part.locks.iter().map(|lock| &*lock.key).collect();
+            let shows = most.min(all.len());
+            assert_eq!(shown, keys[..shows], "{most} of {prefix:?}");
+            assert_eq!(part.others, all.len() - shows, "{most} of {prefix:?}");
+            let is_held = |lock: &LockInfo| matches!(&lock.holders[..], [_]);
+            assert!(part.locks.iter().all(is_held), "{part:?}");
+        }
+    }
+}
+
 pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     assert!(manager.inspect("job:1").await.expect("inspect").is_none());
@@ -226,6 +252,13 @@ async fn who_is_shown(store: &dyn Store, key: &str) {
     }
 }
 
+/// How a holder came to its lock, and whether nobody else has asked for it since.
+#[derive(Clone, Copy)]
+struct Came {
+    waited: bool,
+    is_last: bool,
+}
+
 /// The time shown is neither when the request asked nor when the lock was looked at.
 pub(crate) async fn since_when_it_is_held_is_that_of_the_grant(store: &mut dyn Store) {
     // A waiter who is passed over takes the lock itself, of which the store may show less.
@@ -248,16 +281,21 @@ async fn since_when_is_shown(store: &dyn Store) {
     let shows = store.shows_since();
     let is_once_renewed = matches!(
         shows,
-        Since::OfThoseWhoRenewed | Since::OfThoseWhoWaitedAndRenewed
+        Since::OfThoseWhoRenewed
+            | Since::OfThoseWhoWaitedAndRenewed
+            | Since::OfTheLastAndThoseWhoWaitedAndRenewed
     );
     let is_by_holders = is_once_renewed || shows == Since::OfAllByTheirClocks;
     // `granted`: the two moments between which the lock was granted.
-    let is_shown = async |granted: [SystemTime; 2], waited: bool| {
+    let is_shown = async |granted: [SystemTime; 2], Came { waited, is_last }: Came| {
         let is_known = match shows {
             Since::OfAll | Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed => true,
             Since::OfThoseWhoWaited | Since::OfThoseWhoWaitedAndRenewed => waited,
+            Since::OfTheLastAndThoseWhoWaitedAndRenewed => waited || is_last,
             Since::OfNobody => false,
         };
+        // A node that was made when its owner got the lock says so.
+        let by_its_node = shows == Since::OfTheLastAndThoseWhoWaitedAndRenewed && !waited;
         if is_known && is_once_renewed {
             let since = async || shown(&looker, "key").await.holders[0].since;
             until("it was renewed", since, Option::is_some).await;
@@ -271,7 +309,7 @@ async fn since_when_is_shown(store: &dyn Store) {
             };
             assert_eq!(
                 holder.since_by_holder,
-                is_known && is_by_holders,
+                is_known && is_by_holders && !by_its_node,
                 "{holder:?}"
             );
             assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
@@ -295,7 +333,11 @@ async fn since_when_is_shown(store: &dyn Store) {
     for (_, ask) in asks.into_iter().filter(|(known, _)| *known) {
         let began = SystemTime::now();
         let guard = held(ask(lock(&holder))).await;
-        is_shown([began, SystemTime::now()], false).await;
+        let came = Came {
+            waited: false,
+            is_last: true,
+        };
+        is_shown([began, SystemTime::now()], came).await;
         guard.release().await.expect("the release");
 
         let began = SystemTime::now();
@@ -305,13 +347,21 @@ async fn since_when_is_shown(store: &dyn Store) {
         let waiting = tokio::spawn(async move { held(request).await });
         super::queued(store, &looker, "key", 1).await;
         sleep(A_WHILE).await;
-        is_shown([began, had], false).await;
+        let came = Came {
+            waited: false,
+            is_last: false,
+        };
+        is_shown([began, had], came).await;
         let given_back = SystemTime::now();
         guard.release().await.expect("the release");
         let guard = within(HANG, waiting).await.expect("no panic");
         let had = SystemTime::now();
         sleep(A_WHILE).await;
-        is_shown([given_back, had], true).await;
+        let came = Came {
+            waited: true,
+            is_last: true,
+        };
+        is_shown([given_back, had], came).await;
         guard.release().await.expect("the release");
     }
 }

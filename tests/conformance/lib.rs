@@ -294,6 +294,8 @@ pub enum Since {
     OfThoseWhoRenewed,
     /// For every holder that had to wait and has renewed its lease, by its own clock.
     OfThoseWhoWaitedAndRenewed,
+    /// The same, and for a holder after which nobody has asked, by the store's clock.
+    OfTheLastAndThoseWhoWaitedAndRenewed,
     /// For no holder.
     OfNobody,
 }
@@ -428,6 +430,7 @@ macro_rules! __themes {
                 what_cannot_be_a_key_is_refused
                 a_key_is_shown_on_one_short_line
                 a_ttl_that_the_store_cannot_keep_is_refused
+                the_first_of_a_list_are_the_first_by_key
                 inspect_and_list_show_what_is_held
                 who_holds_and_who_waits_is_shown
                 since_when_it_is_held_is_that_of_the_grant

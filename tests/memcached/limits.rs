@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::backend::memcached::Memcached;
-use dlock::backend::{Backend, Mode, Request};
+use dlock::backend::{Backend, Listed, Mode, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -117,4 +117,30 @@ async fn many_renewals_take_no_longer_than_one() {
         assert!(took < 10 * REQUEST_TIMEOUT, "{took:?}");
     })
     .await;
+}
+
+/// Of many locks the first few are read, however many its walks find.
+#[tokio::test]
+async fn a_list_of_the_first_reads_no_others() {
+    const LOCKS: usize = 40;
+    const MOST: usize = 5;
+    let server = MemcachedServer::start().await;
+    let manager = connect(config(&server.url())).await;
+    let ttl = Duration::from_secs(600);
+    let keys: Vec<_> = (0..LOCKS).map(|number| format!("k{number:02}")).collect();
+    let names: Vec<_> = keys.iter().map(String::as_str).collect();
+    let _held = held(manager.lock(names.clone()).ttl(ttl)).await;
+    // What crawls through its items may not have come by yet.
+    let list = async || {
+        let before = server.stat("cmd_get") + server.stat("get_hits");
+        let listed = manager.list_some("", MOST).await.expect("a list");
+        let reads = server.stat("cmd_get") + server.stat("get_hits") - before;
+        (listed, reads)
+    };
+    let all = |(listed, _): &(Listed, u64)| listed.others + listed.locks.len() == LOCKS;
+    let (listed, reads) = until("all are found", list, all).await;
+    let shown: Vec<_> = listed.locks.iter().map(|lock| &*lock.key).collect();
+    assert_eq!(shown, names[..MOST]);
+    // Each is counted once as asked for, and once as found.
+    assert_eq!(reads, 2 * u64::try_from(MOST).expect("few"));
 }

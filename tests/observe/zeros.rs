@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use dlock::LockManager;
+use dlock::{LockError, LockManager};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::collector::collector;
-use crate::support::locks::is_busy;
+use crate::support::locks::{is_busy, is_done};
 use crate::{memory, ms};
 
 const PAGE: &str = include_str!("../../docs/observing.md");
@@ -95,6 +95,19 @@ async fn the_first_call_of_a_template_begins_every_counter() {
     let read = manager.lock(key).template(key).read();
     read.run(async {}).await.expect("it is free");
     are_from_zero(&now(key), "read", "granted");
+    let key = "zeros/permits";
+    let permit = manager.lock(key).template(key).permits(2);
+    permit.run(async {}).await.expect("it is free");
+    are_from_zero(&now(key), "permits", "granted");
+
+    // One whose work has been done, in this process or in another.
+    let key = "zeros/done";
+    let once = |template| manager.lock(key).template(template).once(ms(60_000));
+    let work = once(key).run(async { Ok::<_, LockError>(()) }).await;
+    work.expect("it is free").expect("done");
+    are_from_zero(&now(key), "write", "granted");
+    is_done(once("zeros/done-again").try_acquire().await);
+    are_from_zero(&now("zeros/done-again"), "write", "done");
 
     // One that is not had, and one that is refused before it is asked for.
     let key = "zeros/busy";

@@ -117,6 +117,51 @@ async fn a_minority_is_missing() {
     healed(&manager).await;
 }
 
+/// As each node lists them.
+#[tokio::test]
+async fn connections_bear_the_label() {
+    let nodes = Nodes::start(NODES).await;
+    let manager = locks::connect(locks::config(&nodes.url()).label("orders")).await;
+    let _guard = held(manager.lock("key")).await;
+    for node in nodes.iter() {
+        let clients: String = node.command(&["CLIENT", "LIST"]).await;
+        assert!(clients.contains(" name=orders "), "{clients}");
+    }
+}
+
+/// Of many locks the first few are looked at. What only a minority has is neither among these nor
+/// counted, although it comes first.
+#[tokio::test]
+async fn a_list_of_the_first_looks_at_no_others() {
+    const LOCKS: usize = 40;
+    const MOST: usize = 5;
+    let nodes = Nodes::start(NODES).await;
+    let manager = patient(&nodes).await;
+    let keys: Vec<_> = (0..LOCKS).map(|number| format!("k{number:02}")).collect();
+    let names: Vec<_> = keys.iter().map(String::as_str).collect();
+    let ttl = Duration::from_secs(600);
+    let _held = held(manager.lock(names.clone()).ttl(ttl)).await;
+    let only = held(patient(&nodes).await.lock("a").ttl(ttl)).await;
+    for node in 0..3 {
+        let name = nodes[node].keys().await;
+        let name = name.iter().find(|name| name.contains("{a}"));
+        let name = name.expect("its key at a node").clone();
+        nodes[node].command::<()>(&["DEL", &name]).await;
+    }
+
+    let scripts = || nodes.iter().map(|node| node.calls("evalsha")).sum::<u64>();
+    let before = scripts();
+    let listed = within(HANG, manager.list_some("", MOST)).await;
+    let listed = listed.expect("a list");
+    let looks = scripts() - before;
+    let shown: Vec<_> = listed.locks.iter().map(|lock| &*lock.key).collect();
+    assert_eq!(shown, names[..MOST]);
+    assert_eq!(listed.others, LOCKS - MOST);
+    let each = u64::try_from(NODES * MOST).expect("few");
+    assert_eq!(looks, each);
+    drop(only);
+}
+
 /// Woken by the release on the nodes that are left, and at the latest by a look
 /// at them.
 #[tokio::test]

@@ -8,7 +8,7 @@ use dlock::{Config, LockError};
 
 use crate::support::alone::alone_with_its_log;
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::{config, connect, connecting, had, held, is_unavailable, says};
+use crate::support::locks::{self, config, connect, connecting, had, held, is_unavailable, says};
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::secure::shown;
@@ -52,6 +52,17 @@ async fn unavailable(url: &str, words: &[&str]) {
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     })
     .await;
+}
+
+/// As the master lists them.
+#[tokio::test]
+async fn connections_bear_the_label() {
+    let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
+    let named = config(&deployment.url("")).label("orders");
+    let manager = locks::connect(named.request_timeout(HANG)).await;
+    let _guard = held(manager.lock("key")).await;
+    let clients: String = deployment.servers[0].command(&["CLIENT", "LIST"]).await;
+    assert!(clients.contains(" name=orders "), "{clients}");
 }
 
 /// Takes a lock, which must be found at this server.

@@ -18,13 +18,36 @@ macro_rules! features {
     reason = "other packages use this folder, and have no such feature"
 )]
 pub(crate) fn example(name: &str) -> PathBuf {
+    let features = features! {
+        "axum" "etcd" "memcached" "metrics" "mysql" "postgres" "redis" "redis-cluster"
+        "redis-redlock" "redis-sentinel" "sqlite" "tls" "zookeeper"
+    };
+    let known = features.iter().filter(|(_, known)| *known);
+    let known: Vec<_> = known.map(|(name, _)| *name).collect();
+    let known_ones = known.join(",");
+    let target = match known.len() == features.len() {
+        true => built(&["--example", name, "--workspace", "--all-features"]),
+        false => built(
+            &[
+                &["--example", name, "-p", "dlock-rs", "-p", "dlock-runtime"][..],
+                &["--no-default-features", "--features", &known_ones],
+            ]
+            .concat(),
+        ),
+    };
+    target.join("debug/examples").join(name)
+}
+
+/// Has cargo build this, and returns the folder of all that it builds.
+pub(crate) fn built(what: &[&str]) -> PathBuf {
     // This test is <target>/<profile>/deps/<name>.
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.ancestors().nth(3).expect("the target directory");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build
-        .args(["build", "--quiet", "--example", name, "--target-dir"])
-        .arg(target);
+        .args(["build", "--quiet", "--target-dir"])
+        .arg(target)
+        .args(what);
     // What cargo tells this test of its package would be told to build scripts of
     // others (`ring` asks), and have them built anew: under whoever uses them now.
     for (name, _) in std::env::vars_os() {
@@ -36,25 +59,13 @@ pub(crate) fn example(name: &str) -> PathBuf {
             build.env_remove(&name);
         }
     }
-    let features = features! {
-        "axum" "etcd" "memcached" "metrics" "mysql" "postgres" "redis" "redis-cluster"
-        "redis-redlock" "redis-sentinel" "sqlite" "tls" "zookeeper"
-    };
-    if features.iter().all(|(_, known)| *known) {
-        build.args(["--workspace", "--all-features"]);
-    } else {
-        let known = features.iter().filter(|(_, known)| *known);
-        let known: Vec<_> = known.map(|(name, _)| *name).collect();
-        build.args(["-p", "dlock-rs", "-p", "dlock-runtime"]);
-        build.args(["--no-default-features", "--features", &known.join(",")]);
-    }
     let built = build.output().expect("cargo");
     assert!(
         built.status.success(),
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
-    target.join("debug/examples").join(name)
+    target.to_owned()
 }
 
 /// What became of it, run with nothing else said.

@@ -73,7 +73,7 @@ impl Store for ZooKeeperStore {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfThoseWhoWaitedAndRenewed
+        Since::OfTheLastAndThoseWhoWaitedAndRenewed
     }
 
     /// What a dead holder had comes free within the test.

@@ -104,6 +104,40 @@ async fn who_waited_says_since_when() {
     assert!(scene.nodes("key").await.is_empty(), "it was made again");
 }
 
+/// Its node was made when it got the lock, by the leader's clock. That nobody was ahead of it can be
+/// seen until somebody else comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_did_not_wait_is_shown_by_the_leaders_clock_while_it_is_alone() {
+    let scene = Scene::set().await;
+    let (one, next) = (connect(&scene.url()).await, connect(&scene.url()).await);
+    let operator = connect(&scene.url()).await;
+    let guard = held(one.lock("key")).await;
+    let made_at = first(&scene).await.1.ctime;
+    let seen = holder(&operator).await;
+    let since = seen.since.expect("it says so");
+    let ms = since.duration_since(SystemTime::UNIX_EPOCH).expect("now");
+    assert_eq!(i64::try_from(ms.as_millis()), Ok(made_at));
+    assert!(!seen.since_by_holder);
+    let listed = operator.list("key").await.expect("a list").remove(0);
+    assert_eq!(listed.holders[0].since, seen.since);
+
+    // Nobody can tell whether this one came before or after it.
+    let waiting = tokio::spawn(next.lock("key").acquire());
+    queued(&operator, "key", 1).await;
+    assert_eq!(holder(&operator).await.since, None);
+    // The next has not renewed, and its node is older than its grant.
+    guard.release().await.expect("the release");
+    let guard = served(waiting).await;
+    assert_eq!(holder(&operator).await.since, None);
+    // Nor is it shown of one of two readers who came first.
+    guard.release().await.expect("the release");
+    let _first = held(one.lock("key").read()).await;
+    let _second = held(next.lock("key").read()).await;
+    let readers = shown(&operator, "key").await.holders;
+    let since: Vec<_> = readers.iter().map(|one| one.since.is_some()).collect();
+    assert_eq!(since, [false, true]);
+}
+
 /// What a process asks, and how often it lists a folder to find out whose turn it is.
 #[derive(Default)]
 struct Asks {

@@ -22,10 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Takes the lock, lets another process's worth of connections wait for it, and gives it back.
 pub(super) async fn take(manager: &LockManager, config: Config, report: &mut Report) {
     let key = key();
+    let asked = SystemTime::now();
     let guard = match lock(manager, &key).try_acquire().await {
         Ok(guard) => guard,
         Err(error) => return report.failed("lock", &error),
     };
+    let had = SystemTime::now();
+    // A look that fails is told below, where the next one fails.
+    if let Ok(Some(held)) = manager.inspect(&*key).await {
+        clock(held.holders.first(), [asked, had], report);
+    }
     let taken = "a lock of the doctor's own was taken, waited for and given back".to_owned();
     match hand_over(manager, config, &key, guard, report).await {
         Ok(()) => report.ok("lock", taken),
@@ -81,27 +87,36 @@ async fn between(
     let next = next?;
     notified(has_come, took, report);
     if let Some(lock) = manager.inspect(key).await? {
-        clock(lock.holders.first(), given_back.1, now, report);
+        clock(lock.holders.first(), [given_back.1, now], report);
+    }
+    if !report.has("clock") {
+        let unknown = "not compared: this store does not say what its clock shows";
+        report.ok("clock", unknown.to_owned());
     }
     next.release().await
 }
 
 /// So long it was until the next had the lock, who was seen to wait or not.
 fn notified(was_seen: bool, took: Duration, report: &mut Report) {
-    if !was_seen {
-        let message = format!("the next had the lock after {took:.1?}; who waits is not shown");
-        return report.ok("notify", message);
-    }
-    match took < TOLD {
-        true => report.ok(
+    let late = "it was not told, and looked; see that messages of the store reach this machine";
+    match (took < TOLD, was_seen) {
+        (true, true) => report.ok(
             "notify",
             format!("who waits has the lock {took:.1?} after it was given back"),
         ),
-        false => report.warn(
+        (true, false) => report.ok(
+            "notify",
+            format!("the next had the lock after {took:.1?}; who waits is not shown"),
+        ),
+        (false, true) => report.warn(
+            "notify",
+            format!("who waits had the lock only {took:.1?} after it was given back: {late}"),
+        ),
+        (false, false) => report.warn(
             "notify",
             format!(
-                "who waits had the lock only {took:.1?} after it was given back: it was not told, \
-                 and looked; see that messages of the store reach this machine"
+                "the next had the lock only {took:.1?} after it was given back. Who waits is not \
+                 shown; if it waited already, {late}"
             ),
         ),
     }
@@ -122,16 +137,14 @@ async fn waits(manager: &LockManager, key: &str) -> Result<bool, LockError> {
 
 /// The lock went to this holder between these two moments, by our clock. That tells nothing new
 /// where each server was asked for its clock.
-fn clock(holder: Option<&HolderInfo>, from: SystemTime, to: SystemTime, report: &mut Report) {
+fn clock(holder: Option<&HolderInfo>, seen: [SystemTime; 2], report: &mut Report) {
     if report.has("clock") {
         return;
     }
     let by_store = holder.filter(|holder| !holder.since_by_holder);
     let Some(since) = by_store.and_then(|holder| holder.since) else {
-        let unknown = "not compared: this store does not say since when a lock is held";
-        return report.ok("clock", unknown.to_owned());
+        return;
     };
-    let seen = [from, to];
     report.found(vec![Finding::of_clock(
         "the store's",
         since,
@@ -151,7 +164,13 @@ mod tests {
         for (was_seen, millis, level, says) in [
             (true, 2, Level::Ok, "2.0ms after"),
             (true, 1003, Level::Warn, "was not told"),
-            (false, 1003, Level::Ok, "who waits is not shown"),
+            (false, 2, Level::Ok, "who waits is not shown"),
+            (
+                false,
+                1003,
+                Level::Warn,
+                "if it waited already, it was not told",
+            ),
         ] {
             let mut report = Report::default();
             notified(was_seen, Duration::from_millis(millis), &mut report);

@@ -6,6 +6,7 @@ mod databases;
 mod doctor;
 mod doctor_of_etcd;
 mod doctor_of_memcached;
+mod exporter;
 mod list;
 mod losing;
 mod on_lost;
@@ -20,6 +21,9 @@ mod stores;
 mod terminal;
 mod top;
 
+#[allow(dead_code, reason = "the tool has no examples")]
+#[path = "../../../tests/support/example.rs"]
+mod example;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 

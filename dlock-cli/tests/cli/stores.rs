@@ -17,7 +17,8 @@ use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
 use crate::{
-    code, dlock, nobody_watches, patient, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
+    code, dlock, holder, nobody_watches, patient, printed, ran, ran_in_time, redis, sqlite, stderr,
+    stdout,
 };
 
 /// What a store can do, where not all can.
@@ -30,6 +31,8 @@ struct Can {
     take_out: bool,
     /// Give out tokens.
     tokens: bool,
+    /// Tell what their clock shows.
+    clock: bool,
     /// What the doctor warns of, on a server as the tests start it.
     warns: &'static [&'static str],
 }
@@ -40,6 +43,7 @@ const ALL: Can = Can {
     once: true,
     take_out: true,
     tokens: true,
+    clock: true,
     warns: &[],
 };
 
@@ -112,6 +116,13 @@ async fn is_shown(url: &str) {
     top.until("it is there", row).await;
     top.types("q");
     assert_eq!(top.ends(), Some(0), "{url}");
+
+    // It says that it shows a part.
+    let _other = holder(url, "k2").await;
+    let limited = ["top", "k", "--interval", "200ms", "--limit", "1"];
+    let top = Screen::of_tool(url, &limited, (24, 100), &[]);
+    let part = |text: &str| row(text) && text.contains("store: the first 1 of 2 locks, ");
+    top.until("one of two", part).await;
 }
 
 async fn takes_out(url: &str, can: Can) {
@@ -205,6 +216,7 @@ async fn is_healthy(url: &str, can: Can) {
         let levels = ["ok", "warn"];
         assert!(is_told(&said, &levels, check), "{url}: no {check}: {said}");
     }
+    assert_eq!(!said.contains("not compared"), can.clock, "{url}: {said}");
     let warned = said.lines().filter_map(|line| line.strip_prefix("warn  "));
     let warned = warned.filter_map(|rest| rest.split("  ").next());
     let warned: BTreeSet<_> = warned.filter(|check| !of_machine.contains(check)).collect();
@@ -314,13 +326,17 @@ async fn mysql_serves() {
 async fn etcd_serves() {
     let server = crate::support::etcd::EtcdServer::start().await;
     let url = crate::support::etcd::etcd_url(&[server.port()]);
-    serves(&url, ALL).await;
+    let can = Can {
+        clock: false,
+        ..ALL
+    };
+    serves(&url, can).await;
     let can = Can {
         readers: false,
         permits: false,
         once: false,
         take_out: false,
-        ..ALL
+        ..can
     };
     serves(&format!("{url}?recipe=lock-service"), can).await;
 }

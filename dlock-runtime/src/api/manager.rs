@@ -149,10 +149,11 @@ impl LockManager {
     }
 
     /// The first `most` locks of [`list`](Self::list), by key, and the number of the others: for
-    /// callers that look repeatedly. Redis and ZooKeeper are asked about each lock separately, here
-    /// only about the returned ones. The cost of finding them still grows with the store: in Redis
-    /// one `SCAN` for a thousand keys, in ZooKeeper one list and a request for every 400 folders in
-    /// it, elsewhere the same query as that of `list`.
+    /// callers that look repeatedly. A store that has to be asked about each lock, or about its
+    /// lease, is asked only about the returned ones. The cost of finding them still grows with the
+    /// store: in Redis one `SCAN` for a thousand keys, in etcd a request for 5000 of them, in
+    /// ZooKeeper one list and a request for every 400 folders in it, in memcached a few walks
+    /// through its items. A database returns all of them to one query.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

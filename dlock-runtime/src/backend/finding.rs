@@ -27,6 +27,8 @@ pub enum Level {
     Fail,
 }
 
+const CLOCK: &str = "clock";
+
 /// Clocks that differ by less are set by the same means.
 const APART: Duration = Duration::from_secs(1);
 
@@ -36,25 +38,23 @@ impl Finding {
     #[doc(hidden)]
     #[must_use]
     pub fn of_clock(whose: &str, shown: SystemTime, seen: [SystemTime; 2], harm: &str) -> Self {
-        const CHECK: &str = "clock";
-        let [from, to] = seen;
-        let ahead = shown.duration_since(to).unwrap_or_default();
-        let behind = from.duration_since(shown).unwrap_or_default();
-        let apart = ahead.max(behind);
-        if apart < APART {
-            let within = apart.max(to.duration_since(from).unwrap_or_default());
-            let what = format!("{whose} is this machine's, within {within:.1?}");
-            return Self::new(Level::Ok, CHECK, what);
-        }
-        let how = if ahead > behind { "ahead of" } else { "behind" };
-        Self::new(
-            Level::Warn,
-            CHECK,
-            format!(
-                "{whose} is {apart:.1?} {how} this machine's: no lock rests on it, but {harm}; set \
-                 both clocks by NTP"
+        match compared(whose, shown, seen) {
+            Ok(same) => Self::new(Level::Ok, CLOCK, same),
+            Err(apart) => Self::new(
+                Level::Warn,
+                CLOCK,
+                format!("{apart}: no lock rests on it, but {harm}; set both clocks by NTP"),
             ),
-        )
+        }
+    }
+
+    /// The same of a clock by which nothing goes that dlock does or shows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_idle_clock(whose: &str, shown: SystemTime, seen: [SystemTime; 2]) -> Self {
+        let what = compared(whose, shown, seen)
+            .unwrap_or_else(|apart| format!("{apart}; nothing here goes by it"));
+        Self::new(Level::Ok, CLOCK, what)
     }
 
     /// A finding of this level.
@@ -66,4 +66,17 @@ impl Finding {
             message: message.into(),
         }
     }
+}
+
+/// Says how far a clock is from this machine's. `Err`: they are not the same.
+fn compared(whose: &str, shown: SystemTime, [from, to]: [SystemTime; 2]) -> Result<String, String> {
+    let ahead = shown.duration_since(to).unwrap_or_default();
+    let behind = from.duration_since(shown).unwrap_or_default();
+    let apart = ahead.max(behind);
+    if apart < APART {
+        let within = apart.max(to.duration_since(from).unwrap_or_default());
+        return Ok(format!("{whose} is this machine's, within {within:.1?}"));
+    }
+    let how = if ahead > behind { "ahead of" } else { "behind" };
+    Err(format!("{whose} is {apart:.1?} {how} this machine's"))
 }

@@ -93,7 +93,7 @@ impl<S: Store> Running<S> {
 
 impl<S: Store> Call<'_, S> {
     /// Counts the time limit from now on.
-    pub(super) fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.count_from(self.running.time.now());
     }
 

@@ -4,7 +4,7 @@ mod acquire;
 mod at_home;
 #[doc(hidden)]
 pub mod bare;
-mod call;
+pub(crate) mod call;
 mod cleanup;
 mod disown;
 pub(crate) mod events;

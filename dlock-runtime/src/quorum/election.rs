@@ -15,6 +15,7 @@ use super::Quorum;
 use super::ballot::{Ballot, Outcome, first_token, majority_of};
 use super::counters::Raised;
 use super::lease::{State, Votes};
+use super::look::Listing;
 use super::member::Part;
 use super::subscriptions::Subscription;
 use super::voter::{Vote, Voter, VoterSet};
@@ -40,6 +41,7 @@ pub struct Attempt<A> {
     ending: Option<Ending>,
     /// Set once the request waits.
     pub(super) subscription: Option<Subscription>,
+    pub(super) listing: Option<Box<Listing>>,
 }
 
 /// This many owners are remembered. Older elections have been given back.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Quorum;
 use super::member::Member;
 use super::voter::{Voter, VoterSet};
-use crate::backend::{BackendError, BackendErrorKind, HolderInfo, LockInfo};
+use crate::backend::{BackendError, BackendErrorKind, HolderInfo, Listed, LockInfo};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Next};
 
@@ -17,6 +17,17 @@ pub(super) const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// How long the slower voters are awaited when the store starts.
 pub(super) const AT_THE_START: Duration = Duration::from_millis(500);
+
+/// How many locks of a list are looked at in one step.
+const LOOKS_AT_ONCE: usize = 1000;
+
+/// A list of the first locks, as far as it was read.
+pub(super) struct Listing {
+    /// The first keys, as far as they were not looked at. The next is the last.
+    ahead: Vec<String>,
+    others: usize,
+    locks: Vec<LockInfo>,
+}
 
 impl<V: Voter> Quorum<V> {
     /// Checks the voters at the start: a majority must answer, and none may refuse.
@@ -119,6 +130,61 @@ impl<V: Voter> Quorum<V> {
             }
         }
         Ok(locks)
+    }
+
+    /// Takes one more step of a list of the first locks. `None`: it was not the last.
+    pub(super) async fn next_of_list(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        listing: &mut Option<Box<Listing>>,
+    ) -> Result<Option<Listed>, Failure> {
+        let Some(listing) = listing else {
+            let mut keys = self.agreed_keys(prefix, deadline).await?;
+            let others = keys.len().saturating_sub(most);
+            keys.truncate(most);
+            keys.reverse();
+            *listing = Some(Box::new(Listing {
+                ahead: keys,
+                others,
+                locks: Vec::new(),
+            }));
+            return Ok(None);
+        };
+        let rest = listing.ahead.len().saturating_sub(LOOKS_AT_ONCE);
+        let some = &listing.ahead[rest..];
+        let looks = async |member: &'_ Arc<Member<V>>| {
+            let asked = self.time.now();
+            let locks = member.voter().look_at_each(some, deadline).await;
+            locks.map_err(|failure| member.error(failure, asked))
+        };
+        let locks = self.agreed(deadline, looks).await?;
+        listing.locks.extend(locks);
+        listing.ahead.truncate(rest);
+        if !listing.ahead.is_empty() {
+            return Ok(None);
+        }
+        let locks = std::mem::take(&mut listing.locks);
+        Ok(Some(Listed::with_others(locks, listing.others)))
+    }
+
+    /// The keys of which a majority of the voters has, or may have, a lock. In order.
+    async fn agreed_keys(&self, prefix: &str, deadline: Deadline) -> Result<Vec<String>, Failure> {
+        let ask = |member: &'_ Arc<Member<V>>| {
+            let member = Arc::clone(member);
+            async move { member.keys(prefix).await }
+        };
+        let answers = self.ask_chosen(deadline, ask).await?;
+        let unknown = self.members.len() - answers.len();
+        let mut votes: BTreeMap<String, usize> = BTreeMap::new();
+        for key in answers.into_iter().flatten() {
+            *votes.entry(key).or_default() += 1;
+        }
+        let agreed = votes
+            .into_iter()
+            .filter(|(_, number)| number + unknown >= self.majority());
+        Ok(agreed.map(|(key, _)| key).collect())
     }
 
     /// The answers of the chosen voters, at least a majority.

@@ -5,6 +5,7 @@
 //! each voter finds out whether it answers; whenever something was decided without the voter, the
 //! task is notified.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use super::voter::{Vote, Voter};
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::Deadline;
 use crate::engine::Running;
+use crate::engine::call::attempts;
 use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure, LeftBehind};
 use crate::sync::{Mutex, found};
@@ -107,6 +109,20 @@ impl<V: Voter> Member<V> {
             Err(failure) => {
                 part.left.note(&failure);
                 Vote::Failed(self.error(failure, asked))
+            }
+        }
+    }
+
+    /// The keys of its locks that begin so. Each step has as long as an answer may take.
+    pub(super) async fn keys(&self, prefix: &str) -> Result<BTreeSet<String>, BackendError> {
+        let mut call = self.engine.call();
+        loop {
+            let part = attempts!(call, |deadline, attempt| self
+                .voter()
+                .keys(prefix, deadline, attempt));
+            match part? {
+                Some(found) => return Ok(found),
+                None => call.start_again(),
             }
         }
     }

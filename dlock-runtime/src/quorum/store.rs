@@ -17,8 +17,8 @@ use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
 use crate::backend::origin::Process;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Renewed, Request,
-    Servers, TokenTier,
+    BackendError, BackendErrorKind, Capabilities, Finding, Listed, LockInfo, Mode, Renewed,
+    Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -335,6 +335,18 @@ impl<V: Voter> Store for Quorum<V> {
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let agreed = self.agreed(deadline, |member| member.engine.list(prefix));
         agreed.await.map(Some)
+    }
+
+    /// The first step finds the keys, the others look at some of the first.
+    async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Attempt<V::Attempt>,
+    ) -> Result<Option<Listed>, Failure> {
+        self.next_of_list(prefix, most, deadline, &mut attempt.listing)
+            .await
     }
 }
 

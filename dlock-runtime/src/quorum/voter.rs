@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Request;
-use crate::backend::{BackendError, Mode, Owner};
+use crate::backend::{BackendError, LockInfo, Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store};
 
@@ -70,6 +70,22 @@ pub trait Voter: Store<Record = ()> {
         keys: &[Arc<str>],
         deadline: Deadline,
     ) -> impl Future<Output = Result<Vec<Option<Holder>>, Failure>> + Send;
+
+    /// The keys of the locks that begin with `prefix`, as far as this voter has them. `None`: there
+    /// is more to ask, as with [`Store::list`].
+    fn keys(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Option<BTreeSet<String>>, Failure>> + Send;
+
+    /// What this voter knows of these locks. Those that are free are left out.
+    fn look_at_each(
+        &self,
+        keys: &[String],
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Vec<LockInfo>, Failure>> + Send;
 
     /// Listens to these keys, and to no others. From then on,
     /// [`Events::freed`](crate::store::Events::freed) reports votes for them that were given

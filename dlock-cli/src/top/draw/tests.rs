@@ -178,3 +178,19 @@ fn what_is_to_be_broken_is_told_before() {
     );
     assert!(text.contains("Break it? y"), "{text}");
 }
+
+/// As long as nobody makes it anew after a change.
+#[test]
+fn the_picture_in_the_documentation_has_the_columns_of_today() {
+    let picture = include_str!("../../../../docs/dlock-top.svg");
+    let drawn = lines(&with_queue(3), (100, 26));
+    for first in ["KEY ", "PLACE "] {
+        let heads = drawn.iter().find(|line| line.starts_with(first));
+        let heads: Vec<_> = heads.expect("a table").split_whitespace().collect();
+        let texts = picture.lines().filter(|line| line.contains("#59e3e3"));
+        let texts = texts.filter_map(|line| line.split('>').nth(1)?.strip_suffix("</text"));
+        let texts: Vec<_> = texts.flat_map(str::split_whitespace).collect();
+        let is_there = texts.windows(heads.len()).any(|some| some == heads);
+        assert!(is_there, "{heads:?} not in {texts:?}");
+    }
+}

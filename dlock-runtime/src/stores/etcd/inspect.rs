@@ -77,19 +77,8 @@ impl Listing {
         looks: [TxnOp; 2],
         deadline: Deadline,
     ) -> Result<Self, Failed> {
-        let floor = TxnOp::get(members.settings.names.floor(), None);
-        let look = Txn::new().and_then(looks.into_iter().chain([floor]).collect::<Vec<_>>());
-        let read = |client: Client| async move {
-            // The answer may be longer than the client takes by default.
-            let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
-            client.txn(look).await
-        };
-        let answers = members.ask(deadline, read).await?.op_responses();
-        let found = answers.into_iter().flat_map(|answer| match answer {
-            TxnOpResponse::Get(mut found) => found.take_kvs(),
-            _ => Vec::new(),
-        });
-        Ok(Self::of(members, &found.collect::<Vec<_>>()))
+        let found = read_all(members, looks, deadline).await?;
+        Ok(Self::of(members, &found))
     }
 
     /// The places of the only lock that was read, in order.
@@ -97,7 +86,8 @@ impl Listing {
         self.queues.into_values().next().unwrap_or_default()
     }
 
-    fn of(members: &Members, found: &[KeyValue]) -> Self {
+    /// By the places and marks of some locks, and the floor.
+    pub(super) fn of(members: &Members, found: &[KeyValue]) -> Self {
         let name = members.settings.names.floor();
         let floor = found.iter().find(|key| key.key() == name.as_bytes());
         // A floor that is no number counts as 0; a request for a lock reports it.
@@ -162,6 +152,27 @@ impl Listing {
         });
         locks.chain(done).collect()
     }
+}
+
+/// What these look for, and the floor of the tokens, in one transaction.
+pub(super) async fn read_all(
+    members: &Members,
+    looks: impl IntoIterator<Item = TxnOp>,
+    deadline: Deadline,
+) -> Result<Vec<KeyValue>, Failed> {
+    let floor = TxnOp::get(members.settings.names.floor(), None);
+    let look = Txn::new().and_then(looks.into_iter().chain([floor]).collect::<Vec<_>>());
+    let read = |client: Client| async move {
+        // The answer may be longer than the client takes by default.
+        let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+        client.txn(look).await
+    };
+    let answers = members.ask(deadline, read).await?.op_responses();
+    let found = answers.into_iter().flat_map(|answer| match answer {
+        TxnOpResponse::Get(mut found) => found.take_kvs(),
+        _ => Vec::new(),
+    });
+    Ok(found.collect())
 }
 
 /// The places that hold the lock.

@@ -31,6 +31,7 @@ mod renewal;
 mod service;
 mod settings;
 mod store;
+mod survey;
 mod waiting;
 mod watches;
 

@@ -168,8 +168,8 @@ pub(super) fn mode_of(place: &str) -> Mode {
     most.map_or(Mode::Write, Mode::Permits)
 }
 
-/// All keys that begin with `prefix`, which ends in ASCII.
-fn range_of(prefix: &str) -> Range {
+/// All keys that begin with `prefix`, which is text: none of its bytes is the last that there is.
+pub(super) fn range_of(prefix: &str) -> Range {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;

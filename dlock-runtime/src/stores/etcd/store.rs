@@ -20,13 +20,14 @@ use super::places::{Name, Places};
 use super::queue::{Asking, Fate, Key, Question, Stands, has_deleted, is_there};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
+use super::survey::Survey;
 use super::waiting::Awaited;
 use super::watches::{Listening, Watches};
 
 use crate::backend::origin::unix_ms;
 use crate::backend::{
-    BackendError, Capabilities, Finding, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request,
-    Servers, TokenTier,
+    BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Owner, Protocol, Renewed,
+    Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -59,6 +60,7 @@ pub(crate) struct Attempt {
     call: Option<LockCall>,
     listening: Option<Listening>,
     listing: Option<Listing>,
+    survey: Option<Box<Survey>>,
 }
 
 impl Store for EtcdStore {
@@ -363,6 +365,18 @@ impl Store for EtcdStore {
         let listing = Listing::read(&self.members, prefix, deadline).await?;
         attempt.listing = Some(listing);
         Ok(None)
+    }
+
+    async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Listed>, Failure> {
+        let begin = || Box::new(Survey::of(&self.members, prefix));
+        let survey = attempt.survey.get_or_insert_with(begin);
+        Ok(survey.go_on(&self.members, most, deadline).await?)
     }
 }
 

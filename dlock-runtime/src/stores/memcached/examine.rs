@@ -4,10 +4,14 @@
 //! and how large an item may be, is in others (`stats settings`).
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::settings::Settings;
 use crate::backend::{Finding, Level};
 use crate::key::Shown;
+
+/// The server's clock shows whole seconds, and is set once a second.
+const TICK: Duration = Duration::from_secs(2);
 
 /// By the names that the server's `protocol.txt` has for them.
 pub(super) struct Statistics(pub(super) HashMap<String, String>);
@@ -27,7 +31,8 @@ impl Statistics {
         ))
     }
 
-    pub(super) fn findings(&self, server: &Settings) -> Vec<Finding> {
+    /// `seen`: between these two moments, by this machine's clock, the server said this.
+    pub(super) fn findings(&self, server: &Settings, seen: [SystemTime; 2]) -> Vec<Finding> {
         let version = self.0.get("version").map(|version| {
             let what = format!("{server}: version {}", Shown(version));
             Finding::new(Level::Ok, "version", what)
@@ -41,7 +46,18 @@ impl Statistics {
         };
         let found = [version, eviction].into_iter();
         let found = found.chain([self.memory(server), self.connections(server)]);
+        let found = found.chain([self.clock(server, seen)]);
         found.flatten().collect()
+    }
+
+    /// Leases are so many seconds from when the server was told of them, whatever its clock shows.
+    fn clock(&self, server: &Settings, [from, to]: [SystemTime; 2]) -> Option<Finding> {
+        let shown = Duration::from_secs(self.number("time")?);
+        let shown = UNIX_EPOCH.checked_add(shown)?;
+        // What was shown then may be so old.
+        let seen = [from.checked_sub(TICK).unwrap_or(from), to];
+        let whose = format!("{server}: its clock");
+        Some(Finding::of_idle_clock(&whose, shown, seen))
     }
 
     fn memory(&self, server: &Settings) -> Option<Finding> {
@@ -84,7 +100,9 @@ mod tests {
         let said = said.iter();
         let said = said.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let server = Settings::from_url("memcached://cache").expect("a URL");
-        let found = Statistics(said.collect()).findings(&server).into_iter();
+        let now = SystemTime::now();
+        let found = Statistics(said.collect()).findings(&server, [now, now]);
+        let found = found.into_iter();
         found
             .map(|finding| (finding.level, finding.check, finding.message))
             .collect()
@@ -114,6 +132,28 @@ mod tests {
         assert_eq!(warned, ["eviction", "memory", "connections"], "{full:?}");
         for (_, check, message) in &full {
             assert!(message.contains("cache"), "{check}: {message}");
+        }
+    }
+
+    /// Leases do not go by it.
+    #[test]
+    fn a_clock_is_told_and_is_no_trouble() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.expect("now").as_secs();
+        for (shown, says) in [
+            (now, "is this machine's"),
+            (now - 2, "is this machine's"),
+            (
+                now + 3600,
+                "ahead of this machine's; nothing here goes by it",
+            ),
+            (now - 3600, "behind this machine's; nothing here goes by it"),
+        ] {
+            let told = found(&[("time", &shown.to_string())]);
+            let [(Level::Ok, "clock", message)] = &told[..] else {
+                panic!("one line: {told:?}");
+            };
+            assert!(message.contains(says), "{message}");
         }
     }
 

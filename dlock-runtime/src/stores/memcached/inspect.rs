@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use super::expiry::lease_left;
 use super::names;
 use super::server::Server;
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::backend::{HolderInfo, Listed, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::since;
@@ -38,16 +38,23 @@ pub(crate) struct Listing {
 }
 
 impl Server {
-    /// One step of a list: a walk, or, after the last walk, reading what all walks have found.
+    /// One step of a list: a walk, or, after the last walk, reading the first `most` of what all
+    /// walks have found.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
+        most: usize,
         deadline: Deadline,
         listing: &mut Listing,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+    ) -> Result<Option<Listed>, Failure> {
         if listing.complete {
-            let names = listing.names.iter().cloned().collect();
-            return self.locks(names, deadline).await.map(Some);
+            let found = listing.names.iter();
+            let mut keys: Vec<_> = found.filter_map(|name| names::key(name)).collect();
+            keys.sort_unstable();
+            let others = keys.len().saturating_sub(most);
+            let first = keys.iter().take(most).map(|key| names::lock(key));
+            let locks = self.locks(first.collect(), deadline).await?;
+            return Ok(Some(Listed::with_others(locks, others)));
         }
         let time = &self.reach.time;
         if listing.walks > 0 {

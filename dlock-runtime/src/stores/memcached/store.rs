@@ -3,7 +3,7 @@
 //! An `add` whose answer was lost may be sent again. If an item exists then, an extension shows
 //! whether it belongs to this owner.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::task::JoinHandle;
@@ -18,8 +18,8 @@ use super::server::{CONNECTIONS, Sent, Server};
 use super::settings::Settings;
 use super::watch::{self, Seen};
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Protocol, Renewed,
-    Request, Servers,
+    BackendError, BackendErrorKind, Capabilities, Finding, Listed, LockInfo, Mode, Protocol,
+    Renewed, Request, Servers,
 };
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
@@ -82,11 +82,11 @@ impl Store for MemcachedStore {
     }
 
     async fn examine(&self, deadline: Deadline) -> Vec<Finding> {
+        let asked_at = SystemTime::now();
         let asked = self.server.exchange(deadline, |c| c.statistics().boxed());
-        let settings = &self.server.reach.settings;
-        asked
-            .await
-            .map(|said| said.findings(settings))
+        let said = asked.await;
+        let (settings, seen) = (&self.server.reach.settings, [asked_at, SystemTime::now()]);
+        said.map(|said| said.findings(settings, seen))
             .unwrap_or_default()
     }
 
@@ -303,8 +303,20 @@ impl Store for MemcachedStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
+        Ok(listed.await?.map(|listed| listed.locks))
+    }
+
+    async fn list_some(
+        &self,
+        prefix: &str,
+        most: usize,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Listed>, Failure> {
         let listing = &mut attempt.listing;
-        self.server.next_of_list(prefix, deadline, listing).await
+        let server = &self.server;
+        server.next_of_list(prefix, most, deadline, listing).await
     }
 }
 

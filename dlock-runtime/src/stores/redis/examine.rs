@@ -13,6 +13,7 @@ use super::durability;
 use super::errors::Endpoint;
 use super::locate::Locator;
 use super::names::tag_of;
+use super::redisson::Recipe;
 use super::servers::{RedisStore, Route};
 use crate::apart::all;
 use crate::backend::{Finding, Level};
@@ -139,17 +140,13 @@ impl RedisStore {
         found
     }
 
-    /// How far a server's clock is from this machine's. In Redisson's layout nothing is told of it,
-    /// since its times are those of services in Java too.
+    /// How far a server's clock is from this machine's.
     async fn clock_of(
         &self,
         server: &Connection,
         tag: &str,
         deadline: Deadline,
     ) -> Option<Finding> {
-        if self.space().redisson().is_some() {
-            return None;
-        }
         let asked = SystemTime::now();
         let told = self.ask_over(server, tag, commands::clock(), deadline);
         let told = told.await.ok()?;
@@ -158,12 +155,17 @@ impl RedisStore {
         let micros = Duration::from_micros(micros.into());
         let since_1970 = Duration::from_secs(seconds).checked_add(micros)?;
         let shown = UNIX_EPOCH.checked_add(since_1970)?;
-        let harm = match self.votes {
-            // Of a majority, since when a lock is held is told by the holder's clock.
-            true => "if this node loses its data, its tokens begin at this clock",
-            false => "ages are shown wrong",
-        };
         let whose = format!("{}: its clock", server.endpoint());
+        let harm = match self.space().redisson() {
+            // Only places in queues have times, which services in Java write by their own clocks.
+            Some(layout) => match layout.recipe {
+                Recipe::Fair(_) => "services in Java may lose their places in queues too early",
+                _ => return Some(Finding::of_idle_clock(&whose, shown, seen)),
+            },
+            // Of a majority, since when a lock is held is told by the holder's clock.
+            None if self.votes => "if this node loses its data, its tokens begin at this clock",
+            None => "ages are shown wrong",
+        };
         Some(Finding::of_clock(&whose, shown, seen, harm))
     }
 

@@ -82,41 +82,17 @@ impl RedisStore {
         attempt: &'a mut Attempt,
     ) -> Answering<'a, Option<Listed>> {
         Box::pin(async move {
-            let listing = match attempt.listing.take() {
-                Some(listing) => listing,
-                None => Box::new(self.listing()?),
-            };
-            // The listing stays here, so that a failed step can be repeated.
-            let listing = attempt.listing.insert(listing);
-            if let Some(server) = listing.servers.front() {
-                let server = server.connection(deadline).await?;
-                let scan = commands::scan(self.space(), listing.cursor, prefix);
-                let answer = self.ask_over(&server, prefix, scan, deadline).await?;
-                let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer)
-                else {
-                    return Err(nonsense(&server));
-                };
-                let keys = names.iter().filter_map(|name| self.space().key_of(name));
-                let keys = keys.filter(|key| key.starts_with(prefix));
-                listing.found.extend(keys.map(ToOwned::to_owned));
-                listing.cursor = next;
-                if next == 0 {
-                    listing.servers.pop_front();
-                }
+            let listing = self.listing_of(attempt)?;
+            if self.scans_on(prefix, deadline, listing).await? {
                 if listing.servers.is_empty() {
                     listing.ahead = listing.found.iter().take(most).cloned().collect();
                 }
                 return Ok(None);
             }
             let some = listing.ahead.len().min(LOOKS_AT_ONCE);
-            // Concurrently, so that the batcher sends them together.
-            let looks = listing.ahead.range(..some).map(|key| async move {
-                // A key that is not a lock is not listed.
-                let (lock, _) = self.what_is_at(key, 0, deadline).await?;
-                Ok::<_, Failure>(lock.ok().flatten())
-            });
-            let looked = try_all(looks).await?;
-            listing.locks.extend(looked.into_iter().flatten());
+            let looked = self.look_at_all(listing.ahead.range(..some), deadline);
+            let looked = looked.await?;
+            listing.locks.extend(looked);
             listing.ahead.drain(..some);
             if !listing.ahead.is_empty() {
                 return Ok(None);
@@ -125,6 +101,71 @@ impl RedisStore {
             let locks = std::mem::take(&mut listing.locks);
             Ok(Some(Listed::with_others(locks, others)))
         })
+    }
+
+    /// The keys of all locks. `None`: this was not the last step.
+    pub(super) async fn next_keys(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<BTreeSet<String>>, Failure> {
+        let listing = self.listing_of(attempt)?;
+        self.scans_on(prefix, deadline, listing).await?;
+        let is_last = listing.servers.is_empty();
+        Ok(is_last.then(|| std::mem::take(&mut listing.found)))
+    }
+
+    /// Takes one more step of finding the keys, if there is one left.
+    fn scans_on<'a>(
+        &'a self,
+        prefix: &'a str,
+        deadline: Deadline,
+        listing: &'a mut Listing,
+    ) -> Answering<'a, bool> {
+        Box::pin(async move {
+            let Some(server) = listing.servers.front() else {
+                return Ok(false);
+            };
+            let server = server.connection(deadline).await?;
+            let scan = commands::scan(self.space(), listing.cursor, prefix);
+            let answer = self.ask_over(&server, prefix, scan, deadline).await?;
+            let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
+                return Err(nonsense(&server));
+            };
+            let keys = names.iter().filter_map(|name| self.space().key_of(name));
+            let keys = keys.filter(|key| key.starts_with(prefix));
+            listing.found.extend(keys.map(ToOwned::to_owned));
+            listing.cursor = next;
+            if next == 0 {
+                listing.servers.pop_front();
+            }
+            Ok(true)
+        })
+    }
+
+    /// What is known of these locks. A key that is not a lock is left out.
+    pub(super) async fn look_at_all(
+        &self,
+        keys: impl IntoIterator<Item = &String>,
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        // Concurrently, so that the batcher sends them together.
+        let looks = keys.into_iter().map(|key| async move {
+            let (lock, _) = self.what_is_at(key, 0, deadline).await?;
+            Ok::<_, Failure>(lock.ok().flatten())
+        });
+        let looked = try_all(looks).await?;
+        Ok(looked.into_iter().flatten().collect())
+    }
+
+    /// The list of this attempt. It stays there, so that a failed step can be repeated.
+    fn listing_of<'a>(&self, attempt: &'a mut Attempt) -> Result<&'a mut Listing, Failure> {
+        let listing = match attempt.listing.take() {
+            Some(listing) => listing,
+            None => Box::new(self.listing()?),
+        };
+        Ok(attempt.listing.insert(listing))
     }
 
     /// Starts a list of all servers that have locks.

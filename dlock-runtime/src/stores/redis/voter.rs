@@ -20,7 +20,7 @@ use super::locate::Locator;
 use super::names::Keyspace;
 use super::servers::{Attempt, RedisStore, nonsense};
 use super::values::LockValue;
-use crate::backend::{BackendError, Request};
+use crate::backend::{BackendError, LockInfo, Request};
 use crate::deadline::Deadline;
 use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::Failure;
@@ -97,6 +97,23 @@ impl Voter for RedisStore {
         let values = self.values_of(keys, deadline).await;
         let values = values.into_iter();
         values.map(|value| Ok(holder(&value?))).collect()
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<BTreeSet<String>>, Failure> {
+        self.next_keys(prefix, deadline, attempt).await
+    }
+
+    async fn look_at_each(
+        &self,
+        keys: &[String],
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        self.look_at_all(keys, deadline).await
     }
 
     async fn listen(

@@ -1,5 +1,7 @@
 //! What the nodes show about locks.
 
+use std::time::SystemTime;
+
 use futures_util::future::try_join_all;
 use zookeeper_client::{Error, Stat};
 
@@ -95,7 +97,10 @@ impl Ensemble {
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failure> {
         let folder = self.folder(key);
-        let (names, _) = session.list(&folder, synced, deadline).await?;
+        let (found, _) = session.children(&folder, synced, deadline).await?;
+        let Some((names, of_folder)) = found else {
+            return Ok(None);
+        };
         let (holders, waiters) = holders(&names);
         let marks = mark_paths(&folder, &names);
         let mode = Mode::shown(holders.iter().map(|member| member.mode));
@@ -144,21 +149,25 @@ impl Ensemble {
             .into_iter()
             .map(|found| {
                 let (data, stat) = found.ok()?;
-                Some((String::from_utf8_lossy(&data).into_owned(), stat.czxid))
+                Some((String::from_utf8_lossy(&data).into_owned(), stat))
             })
             .collect();
         let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
         let holders = holders.iter().enumerate().map(|(index, member)| {
-            let (said, token) = match asker(index).filter(|_| index < of_holders) {
-                Some((said, czxid)) => (&**said, of_transaction(*czxid, floor)),
+            let (said, stat) = match asker(index).filter(|_| index < of_holders) {
+                Some((said, stat)) => (&**said, Some(stat)),
                 None => ("", None),
             };
+            let token = stat.and_then(|stat| of_transaction(stat.czxid, floor));
             // The name of another program's node may be any text.
             let since = since::holder(said.as_bytes()).and_then(|(_, since)| since);
-            HolderInfo::new(Shown(&member.name).to_string(), None)
+            let holder = HolderInfo::new(Shown(&member.name).to_string(), None)
                 .of_process(said)
-                .since_by_holder(since.and_then(since::time))
-                .token(token.filter(|token| *token > 0).map(FencingToken::from))
+                .token(token.filter(|token| *token > 0).map(FencingToken::from));
+            match since {
+                Some(since) => holder.since_by_holder(since::time(since)),
+                None => holder.since(stat.and_then(|stat| came_as_holder(stat, &of_folder))),
+            }
         });
         let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
             let name = Shown(&member.name).to_string();
@@ -168,4 +177,13 @@ impl Ensemble {
         let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());
         Ok(Some(lock.with_queue(queue.collect())))
     }
+}
+
+/// When the node of a holder was made, by the leader's clock, if it has held the lock from then on.
+/// This is known if nothing has come into the folder or left it since: nobody was ahead of the
+/// node who is gone now.
+fn came_as_holder(node: &Stat, folder: &Stat) -> Option<SystemTime> {
+    let is_last_change = node.czxid == folder.pzxid;
+    let made_at = u64::try_from(node.ctime).ok();
+    made_at.filter(|_| is_last_change).and_then(since::time)
 }

@@ -180,18 +180,29 @@ impl Session {
         synced: bool,
         deadline: Deadline,
     ) -> Result<(Vec<String>, Instant), Failure> {
+        let (found, sent_at) = self.children(folder, synced, deadline).await?;
+        let names = found.map(|(names, _)| names);
+        Ok((names.unwrap_or_default(), sent_at))
+    }
+
+    /// The same, and what the server says of the folder. `None`: it is not there.
+    pub(super) async fn children(
+        &self,
+        folder: &str,
+        synced: bool,
+        deadline: Deadline,
+    ) -> Result<(Option<(Vec<String>, Stat)>, Instant), Failure> {
         let listed = self.ask(folder, deadline, |client| {
             // Both are sent at once, and the server runs them in this order.
             let synced = OptionFuture::from(synced.then(|| client.sync(folder)));
-            let listed = client.list_children(folder);
+            let listed = client.get_children(folder);
             async {
                 let (synced, listed) = join(synced, listed).await;
                 synced.transpose()?;
                 listed
             }
         });
-        let (names, sent_at) = listed.await?;
-        Ok((names.unwrap_or_default(), sent_at))
+        listed.await
     }
 
     /// The content of these nodes, by one question: an answer for each.

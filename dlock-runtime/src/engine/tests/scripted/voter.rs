@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
-use crate::backend::{BackendError, Mode, Owner, Request};
+use crate::backend::{BackendError, LockInfo, Mode, Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
-use crate::store::{Applied, Failure};
+
+use crate::store::{Applied, Failure, Store};
 
 /// The additional state of a voter.
 #[derive(Default)]
@@ -175,6 +176,20 @@ impl Voter for Scripted<()> {
             Answer::Looked(holder) => Ok(vec![holder.map(writer); keys.len()]),
             answer => Err(failed(answer)),
         }
+    }
+
+    async fn keys(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<BTreeSet<String>>, Failure> {
+        let listed = self.list(prefix, deadline, attempt).await?;
+        Ok(listed.map(|locks| locks.into_iter().map(|lock| lock.key).collect()))
+    }
+
+    async fn look_at_each(&self, _: &[String], _: Deadline) -> Result<Vec<LockInfo>, Failure> {
+        Ok(Vec::new())
     }
 
     async fn listen(

@@ -181,6 +181,10 @@ impl Backend for Cluster {
         self.backend().servers()
     }
 
+    fn call_yourself(&self, label: &str) {
+        self.backend().call_yourself(label);
+    }
+
     async fn start(&self) -> Result<(), BackendError> {
         self.backend().start().await
     }
