@@ -4,7 +4,7 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, the book, the list of
-#                           public items, each set of features that users pick, the
+#                           public items, the packages, each set of features that users pick, the
 #                           examples, the simulator, histories of servers that fail,
 #                           Redisson's locks in a cluster, services in Java that use
 #                           Redisson, and Prometheus
@@ -227,7 +227,9 @@ if [ -n "$all" ]; then
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
   step "Book" ./tests/book.sh
-  step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+  # As docs.rs builds it: with its `cfg`, under which each item shows the feature it needs.
+  step "Documentation" env RUSTDOC="$PWD/tests/surface/rustdoc.sh" RUSTDOCFLAGS="-D warnings --cfg docsrs" \
+    cargo doc --workspace --all-features --no-deps --quiet
   step "Public items" cargo run --quiet -p dlock-surface
   step "Packages" ./tests/packages.sh
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
