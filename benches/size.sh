@@ -2,7 +2,7 @@
 # What each set of features costs a small axum service: how many crates, how many
 # seconds of processor for a cold build, and the size of its stripped release build.
 #
-#   ./benches/size.sh                      the rows of the table in README.md, and more
+#   ./benches/size.sh                      the rows of the table in README.md, and each store alone
 #   ./benches/size.sh redis-cluster,tls    another set
 
 set -euo pipefail
@@ -87,5 +87,8 @@ row '`redis` (the default)' --features locks,dlock/default
 row '`redis`, `tls`' --features locks,dlock/default,dlock/tls
 all=locks,dlock/tls,dlock/redis-cluster,dlock/redis-redlock,dlock/redis-sentinel
 row 'and `redis-cluster`, `redis-redlock`, `redis-sentinel`' --features "$all"
+for store in etcd zookeeper postgres mysql sqlite memcached; do
+  row "\`$store\` alone" --features "locks,dlock/$store"
+done
 profile+=("${small[@]}")
 row 'the default, in one unit' --features locks,dlock/default

@@ -5,9 +5,9 @@
 #   ./tests/run.sh          the library on all its stores
 #   ./tests/run.sh --all    as CI does: also the command line, Redisson's layout, the scripts
 #                           beside their reference, input that wants to hurt, lints, the
-#                           documentation, the book, the list of public items, each set of
-#                           features that users pick, the examples, the benches, the
-#                           simulator, histories of servers that fail, services in Java that
+#                           documentation, the book, the list of public items, the packages,
+#                           each set of features that users pick, the examples, the benches,
+#                           the simulator, histories of servers that fail, services in Java that
 #                           use Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
@@ -237,7 +237,9 @@ if [ -n "$all" ]; then
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
   step "Book" ./tests/book.sh
-  step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+  # As docs.rs builds it: with its `cfg`, under which each item shows the feature it needs.
+  step "Documentation" env RUSTDOC="$PWD/tests/surface/rustdoc.sh" RUSTDOCFLAGS="-D warnings --cfg docsrs" \
+    cargo doc --workspace --all-features --no-deps --quiet
   step "Public items" cargo run --quiet -p dlock-surface
   step "Packages" ./tests/packages.sh
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast

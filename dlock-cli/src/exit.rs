@@ -45,7 +45,7 @@ impl Exit {
                 "lock `{key}` is held by somebody else; wait for it with -w, or see who with `dlock show`"
             )),
             LockError::Timeout { key, waited, .. } => say::line(format_args!(
-                "lock `{key}` was not had within {waited:.1?}; see who has it with `dlock show`"
+                "lock `{key}` could not be taken within {waited:.1?}; see who has it with `dlock show`"
             )),
             LockError::TakenOut { key, .. } => say::line(format_args!(
                 "lock `{key}`: taken out of the queue by an operator (`dlock break --waiter`); ask again if it is still needed"

@@ -32,8 +32,9 @@ enum ShopError {
 }
 
 /// A body that goes on after a loss, as one does that was paused and does not
-/// know yet. The ttl is short, so that the pause may be.
-#[distributed_lock(key = "stock:<sku>", ttl = "2s", on_lost = "continue")]
+/// know yet. The ttl is short, so that the pause may be; a service has no reason
+/// to be below the 30 seconds of the default.
+#[distributed_lock(key = "stock:<sku>", ttl = "6s", on_lost = "continue")]
 async fn sell(pool: &PgPool, sku: &str) -> Result<i64, ShopError> {
     let token = i64::try_from(current().map_or(FencingToken::NONE, |held| held.token()))?;
 
@@ -87,7 +88,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     }
     // The locks are where the stock is, with connections of their own.
     let locks = Postgres::from_pool(&pool).create_tables(true);
-    dlock::init(Config::with_backend(locks).timeout(Duration::from_secs(60))).await?;
+    // Three request timeouts fit into the ttl, so that one silent connection costs no lock.
+    let config = Config::with_backend(locks)
+        .request_timeout(Duration::from_secs(2))
+        .timeout(Duration::from_secs(60));
+    dlock::init(config).await?;
     let sold = sell(&pool, "blue-mug").await;
     dlock::shutdown().await;
     println!("sold, {} left", sold?);

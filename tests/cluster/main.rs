@@ -127,12 +127,7 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
     }
 
     fn costs(&self) -> Option<Costs> {
-        let costs = Costs {
-            section: 11,
-            waiting: 2.5,
-            keys: 1,
-            idle: 1,
-        };
+        let costs = Costs::of_section(11).waiting(2.5, 1).idle(1);
         (!QUORUM).then_some(costs)
     }
 

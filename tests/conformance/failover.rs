@@ -13,8 +13,9 @@ use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, eventually, within};
 use crate::{Running, Store};
 
-/// How a leader fails.
+/// How a leader fails. A store is asked only for what its [`failures`](Led::failures) name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// It is silent, and its connections stay open.
     Hangs,

@@ -283,6 +283,7 @@ pub trait Store {
 
 /// For which holders a store shows since when they hold the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Since {
     /// For every holder, by the store's clock.
     OfAll,
@@ -302,6 +303,7 @@ pub enum Since {
 
 /// For which holders of a lock a store shows the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ShownTokens {
     /// For every holder.
     OfAll,
@@ -314,7 +316,13 @@ pub enum ShownTokens {
 }
 
 /// The highest costs of locks, in the unit that a store [counts](Store::asked).
+///
+/// ```
+/// let costs = dlock_conformance::Costs::of_section(2).waiting(2.0, 1_000).idle(1);
+/// assert_eq!((costs.section, costs.keys), (2, 1_000));
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Costs {
     /// A critical section whose lock nobody else wants.
     pub section: u64,
@@ -324,6 +332,33 @@ pub struct Costs {
     pub keys: usize,
     /// One second in which nobody holds a lock or waits for one.
     pub idle: u64,
+}
+
+impl Costs {
+    /// A section costs so much, and all else nothing.
+    pub const fn of_section(section: u64) -> Self {
+        Self {
+            section,
+            waiting: 0.0,
+            keys: 1,
+            idle: 0,
+        }
+    }
+
+    /// Sets the cost of a second of waiting, for up to so many `keys` at once.
+    #[must_use]
+    pub const fn waiting(mut self, waiting: f64, keys: usize) -> Self {
+        self.waiting = waiting;
+        self.keys = keys;
+        self
+    }
+
+    /// Sets the cost of an idle second.
+    #[must_use]
+    pub const fn idle(mut self, idle: u64) -> Self {
+        self.idle = idle;
+        self
+    }
 }
 
 /// A running test case.

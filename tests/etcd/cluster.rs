@@ -202,6 +202,7 @@ impl Led for Elected {
         match failure {
             Failure::Hangs => self.cluster.servers[leader].pause(),
             Failure::Dies => self.cluster.servers[leader].kill(),
+            other => unreachable!("{other:?} is not among its failures"),
         }
         self.lost = Some((leader, failure));
     }
@@ -210,6 +211,7 @@ impl Led for Elected {
         match self.lost.take().expect("one that was lost") {
             (lost, Failure::Hangs) => self.cluster.servers[lost].resume(),
             (lost, Failure::Dies) => self.cluster.servers[lost].restart().await,
+            (_, other) => unreachable!("{other:?} is not among its failures"),
         }
     }
 }

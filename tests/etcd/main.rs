@@ -42,12 +42,7 @@ use support::proxy::Proxy;
 const SHORT_TTL: Duration = Duration::from_millis(1_500);
 
 /// A lease is confirmed now and then, for all locks.
-const COSTS: Costs = Costs {
-    section: 2,
-    waiting: 2.0,
-    keys: 1_000,
-    idle: 2,
-};
+const COSTS: Costs = Costs::of_section(2).waiting(2.0, 1_000).idle(2);
 
 /// A server that others use too, under a prefix of the test's own, reached
 /// through a proxy that can fail.

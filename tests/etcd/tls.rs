@@ -29,11 +29,11 @@ async fn servers_are_trusted_or_refused() {
         &[
             (
                 format!("etcd://127.0.0.1:{port}"),
-                "wants encrypted connections (TLS); write etcds for etcd",
+                "wants encrypted connections (TLS); write etcds:// in place of etcd://",
             ),
             (
                 format!("etcds://127.0.0.1:{}?ca={ca}", plain.port()),
-                "takes connections without encryption; write etcd for etcds",
+                "takes connections without encryption; write etcd:// in place of etcds://",
             ),
         ],
     )

@@ -81,6 +81,11 @@ fn it_sells_exactly_the_stock() {
     for label in ["sales a second", "wait p50", "wait p99", "process 1"] {
         assert!(printed.contains(label), "{label} is not in\n{printed}");
     }
+    // Nobody takes locks in memory for those of several machines.
+    let errors = String::from_utf8_lossy(&sale.output.stderr);
+    for says in ["in the memory of this process", "--store redis://"] {
+        assert!(errors.contains(says), "{says} is not in\n{errors}");
+    }
 }
 
 #[test]

@@ -98,12 +98,7 @@ impl Store for MemcachedStore {
     /// Who waits pauses for a quarter of a second, less a quarter of that, between two
     /// looks at one lock.
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
-            section: 1,
-            waiting: 4.0 / 0.75,
-            keys: 1,
-            idle: 0,
-        })
+        Some(Costs::of_section(1).waiting(4.0 / 0.75, 1))
     }
 
     async fn asked(&self) -> u64 {

@@ -86,12 +86,7 @@ impl Store for RedisStore {
     }
 
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
-            section: 5,
-            waiting: 2.0,
-            keys: 1_000,
-            idle: 0,
-        })
+        Some(Costs::of_section(5).waiting(2.0, 1_000))
     }
 
     async fn asked(&self) -> u64 {

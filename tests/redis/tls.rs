@@ -27,11 +27,11 @@ async fn servers_are_trusted_or_refused() {
         &[
             (
                 format!("redis://{login}127.0.0.1:{port}"),
-                "wants encrypted connections (TLS); write rediss for redis",
+                "wants encrypted connections (TLS); write rediss:// in place of redis://",
             ),
             (
                 format!("rediss://{login}127.0.0.1:{plain}?ca={ca}"),
-                "takes connections without encryption; write redis for rediss",
+                "takes connections without encryption; write redis:// in place of rediss://",
             ),
         ],
     )

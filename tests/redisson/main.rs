@@ -70,13 +70,8 @@ impl<R: Recipe> Store for RedissonStore<R> {
     }
 
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
-            // What the scripts run is counted too.
-            section: 10,
-            waiting: 2.0,
-            keys: 1_000,
-            idle: 0,
-        })
+        // What the scripts run is counted too.
+        Some(Costs::of_section(10).waiting(2.0, 1_000))
     }
 
     async fn asked(&self) -> u64 {

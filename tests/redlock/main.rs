@@ -102,12 +102,7 @@ impl Store for RedlockStore {
     }
 
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
-            section: 10,
-            waiting: 2.0,
-            keys: 1_000,
-            idle: 0,
-        })
+        Some(Costs::of_section(10).waiting(2.0, 1_000))
     }
 
     /// Of the node that was asked most.

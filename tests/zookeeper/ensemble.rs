@@ -115,6 +115,7 @@ impl Led for Elected {
         match failure {
             Failure::Hangs => self.ensemble.0[leader].pause(),
             Failure::Dies => self.ensemble.0[leader].kill(),
+            other => unreachable!("{other:?} is not among its failures"),
         }
         self.lost = Some((leader, failure));
     }
@@ -123,6 +124,7 @@ impl Led for Elected {
         match self.lost.take().expect("one that was lost") {
             (lost, Failure::Hangs) => self.ensemble.0[lost].resume(),
             (lost, Failure::Dies) => self.ensemble.0[lost].restart().await,
+            (_, other) => unreachable!("{other:?} is not among its failures"),
         }
         self.ensemble.is_whole().await;
     }

@@ -132,12 +132,7 @@ impl Store for ZooKeeperStore {
     /// Its node is made, the folder listed behind it, and the node deleted. Sessions
     /// show that they live.
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
-            section: 3,
-            waiting: 3.0,
-            keys: 1_000,
-            idle: 2,
-        })
+        Some(Costs::of_section(3).waiting(3.0, 1_000).idle(2))
     }
 
     async fn asked(&self) -> u64 {

@@ -177,9 +177,11 @@ async fn servers_are_trusted_or_refused() {
     let right = format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}");
     let wrong = format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={of_a_stranger}");
     let open = format!("zookeeper://127.0.0.1:{port}/locks");
-    let wants = "wants encrypted connections (TLS); write zookeeper+tls for zookeeper";
+    let wants =
+        "wants encrypted connections (TLS); write zookeeper+tls:// in place of zookeeper://";
     let closed = format!("zookeeper+tls://127.0.0.1:{plain}/locks?ca={ca}");
-    let takes = "takes connections without encryption; write zookeeper for zookeeper+tls";
+    let takes =
+        "takes connections without encryption; write zookeeper:// in place of zookeeper+tls://";
     encrypted(&[right], &[wrong], &[(open, wants), (closed, takes)]).await;
 }
 

@@ -28,7 +28,7 @@ use crate::options::{OnLost, Options, Patience, Shapes};
 /// dlock::init(dlock::Config::default()).await?;
 ///
 /// let guard = dlock::lock("report:2026-11")
-///     .ttl(Duration::from_secs(10))
+///     .ttl(Duration::from_secs(30))
 ///     .acquire_within(Duration::from_secs(2))
 ///     .await?;
 /// println!("writing under token {}", guard.token());

@@ -37,7 +37,7 @@ pub(crate) fn check_fenced(
 pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockError> {
     let reason = match options.mode {
         _ if options.two_modes => "`read` and `permits` exclude each other; keep one".to_owned(),
-        Mode::Permits(0) => "the number is none that can be had; give a whole number from 1 to \
+        Mode::Permits(0) => "this number is not possible; give a whole number from 1 to \
                              4294967295"
             .to_owned(),
         Mode::Permits(most @ 2..) if fenced || options.fenced => format!(

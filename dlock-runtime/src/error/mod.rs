@@ -165,7 +165,7 @@ impl fmt::Display for LockError {
             ),
             Self::Timeout { key, waited } => write!(
                 f,
-                "lock `{key}` was not had within {waited:?}; raise the timeout, or look at what \
+                "lock `{key}` could not be taken within {waited:?}; raise the timeout, or look at what \
                  holds it with `LockManager::inspect`"
             ),
             Self::Lost { key, token, reason } => write!(

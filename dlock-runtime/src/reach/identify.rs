@@ -72,21 +72,21 @@ fn describe(host: &str, found: Found, wanted: &Servers) -> Option<String> {
         (Found::Store(found), own) if found == wanted.protocol => {
             let (plain, encrypted) = own.filter(|_| wanted.encrypted)?;
             format!(
-                "{host} takes connections without encryption; write {plain} for {encrypted} at \
-                 the beginning of the store URL, or let it speak TLS"
+                "{host} takes connections without encryption; write {plain}:// in place of \
+                 {encrypted}:// in the store URL, or let it speak TLS"
             )
         }
         (Found::Store(found), _) => {
             let (_, server, plain, _) = scheme(found)?;
             format!(
-                "what answers at {host} is {server}; {elsewhere}, or if it is to keep the locks, \
-                 begin that with {plain}://"
+                "what answers at {host} is {server}; {elsewhere}, or write {plain}:// there if this \
+                 server shall keep the locks"
             )
         }
         (Found::Tls, _) if wanted.encrypted => return None,
         (Found::Tls, Some((plain, encrypted))) => format!(
-            "what answers at {host} wants encrypted connections (TLS); write {encrypted} for \
-             {plain} at the beginning of the store URL"
+            "what answers at {host} wants encrypted connections (TLS); write {encrypted}:// in \
+             place of {plain}:// in the store URL"
         ),
         (Found::Tls, None) => format!(
             "what answers at {host} wants encrypted connections (TLS), which this client does not \
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!(describe("h:1", Found::Store(Protocol::Redis), &redis), None);
         assert_eq!(describe("h:1", Found::Tls, &encrypted), None);
         for (found, servers, says) in [
-            (Found::Tls, &redis, "write rediss for redis"),
+            (Found::Tls, &redis, "write rediss:// in place of redis://"),
             (
                 Found::Store(Protocol::Redis),
                 &encrypted,
-                "write redis for rediss",
+                "write redis:// in place of rediss://",
             ),
             (Found::Store(Protocol::Memcached), &redis, "memcached://"),
             (Found::Http, &encrypted, "an HTTP server"),

@@ -13,6 +13,7 @@
 //! | `DELETE /orders/{id}` | 200 and the pieces back on the shelf; 409 when it is paid |
 //! | `GET /books` | everything that the shop and its bank have written down |
 //! | `GET /metrics` | what Prometheus scrapes |
+//! | `GET /ready`, `GET /live` | the probes of Kubernetes: 503 from `/ready` while the store is down |
 //!
 //! The books never sell a piece twice, whatever dies or stalls: each write
 //! carries the fencing token. What takes no token, the bank, is protected as

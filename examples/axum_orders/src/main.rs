@@ -3,6 +3,7 @@
 mod metrics;
 #[path = "../../options/mod.rs"]
 mod options;
+mod probes;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -127,7 +128,9 @@ async fn run(arguments: Arguments) -> Result<(), AnyError> {
     let address = listener.local_addr()?;
 
     let stop = CancellationToken::new();
-    let routes = router(Arc::clone(&shop)).merge(metrics);
+    let routes = router(Arc::clone(&shop))
+        .merge(metrics)
+        .merge(probes::routes());
     let server =
         axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());

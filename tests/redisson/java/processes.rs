@@ -78,12 +78,7 @@ async fn work(manager: &LockManager) {
             // It was paused for longer than anybody waits for an answer.
             continue;
         };
-        let visit = Visit {
-            worker: &name,
-            token: guard.token().into(),
-            reads,
-            asked,
-        };
+        let visit = Visit::new(&name, guard.token().into(), asked).reads(reads);
         let entered = Section::visit(resource, visit).await.expect("the resource");
         if let Ok(section) = entered {
             // Refused: it is late, as the resource says.

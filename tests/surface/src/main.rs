@@ -6,6 +6,8 @@
 //! cargo run -p dlock-surface -- --write    # the files are made anew
 //! ```
 
+mod traits;
+
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
@@ -67,14 +69,37 @@ fn format_of(described: &Path) -> Result<u64, AnyError> {
         .ok_or_else(|| format!("{} names no format", described.display()).into())
 }
 
-/// All public items, a line for each. What any type has, and derives, is left out.
-fn surface(described: &Path) -> Result<PublicApi, AnyError> {
+fn items(described: &Path, with_traits: bool) -> Result<PublicApi, AnyError> {
     let api = Builder::from_rustdoc_json(described)
         .omit_blanket_impls(true)
-        .omit_auto_trait_impls(true)
-        .omit_auto_derived_impls(true)
+        .omit_auto_trait_impls(!with_traits)
+        .omit_auto_derived_impls(!with_traits)
         .build()?;
     Ok(api)
+}
+
+/// All public items, a line for each, and then the types with the traits that they derive or have
+/// by themselves. What any type has is left out.
+fn surface(described: &Path) -> Result<String, AnyError> {
+    let shown = items(described, false)?.to_string();
+    let all = items(described, true)?.to_string();
+    let types = traits::of_each_type(&all, &shown);
+    let lines = shown.lines().map(str::to_owned).chain(types);
+    Ok(lines.map(|line| line + "\n").collect())
+}
+
+/// What is compared in another format than the files is not compared at all.
+fn require_format(format: u64) -> Result<(), AnyError> {
+    let known = u64::from(rustdoc_types::FORMAT_VERSION);
+    if format == known {
+        return Ok(());
+    }
+    let message = format!(
+        "Nothing was compared: this Rust describes libraries in format {format}, and \
+         `tests/surface` reads format {known}. Take the versions of `public-api` and \
+         `rustdoc-types` there that read {format}, or the Rust that is named there"
+    );
+    Err(message.into())
 }
 
 /// The lines of one text that the other does not have, behind a sign.
@@ -85,15 +110,14 @@ fn gone(one: &str, other: &str, sign: char) -> Vec<String> {
 }
 
 /// Returns whether the file says what is.
-fn compare(package: &str, api: &PublicApi, writes: bool) -> Result<bool, AnyError> {
+fn compare(package: &str, now: &str, writes: bool) -> Result<bool, AnyError> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{package}.txt"));
-    let now = api.to_string();
     if writes {
         fs::write(&file, now)?;
         return Ok(true);
     }
     let kept = fs::read_to_string(&file)?;
-    let changes = [gone(&kept, &now, '-'), gone(&now, &kept, '+')].concat();
+    let changes = [gone(&kept, now, '-'), gone(now, &kept, '+')].concat();
     if !changes.is_empty() {
         println!("{package}:\n{}", changes.join("\n"));
     }
@@ -107,15 +131,7 @@ fn main() -> Result<ExitCode, AnyError> {
     for (package, library) in PACKAGES {
         describe(package)?;
         let described = descriptions.join(format!("{library}.json"));
-        let format = format_of(&described)?;
-        if format != u64::from(rustdoc_types::FORMAT_VERSION) {
-            println!(
-                "Not compared: this Rust describes libraries in format {format}, and the \
-                 files are compared in format {}",
-                rustdoc_types::FORMAT_VERSION
-            );
-            return Ok(ExitCode::SUCCESS);
-        }
+        require_format(format_of(&described)?)?;
         is_same &= compare(package, &surface(&described)?, writes)?;
     }
     if is_same {
@@ -125,4 +141,23 @@ fn main() -> Result<ExitCode, AnyError> {
         "The public items have changed. If that is meant: cargo run -p dlock-surface -- --write"
     );
     Ok(ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{gone, require_format};
+
+    #[test]
+    fn another_format_is_an_error_and_not_a_pass() {
+        let known = u64::from(rustdoc_types::FORMAT_VERSION);
+        assert!(require_format(known).is_ok());
+        let error = require_format(known + 1).expect_err("another format");
+        assert!(error.to_string().contains("Nothing was compared"));
+    }
+
+    #[test]
+    fn a_change_shows_both_ways() {
+        assert_eq!(gone("a\nb", "a", '-'), ["- b"]);
+        assert!(gone("a", "a\nb", '-').is_empty());
+    }
 }

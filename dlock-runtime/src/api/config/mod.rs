@@ -35,7 +35,7 @@ const DEFAULT_HANDOFF: u32 = 32;
 /// # fn main() -> Result<(), dlock::LockError> {
 /// let config = Config::from_url("memory:")?
 ///     .namespace("shop")
-///     .ttl(Duration::from_secs(10))
+///     .ttl(Duration::from_secs(30))
 ///     .timeout(Duration::from_secs(2));
 /// # let _ = config; Ok(()) }
 /// ```

@@ -49,6 +49,10 @@ pub(crate) enum Call {
     Cancel(u64),
     Show(u64),
     Books,
+    /// Whether it wants requests.
+    Ready,
+    /// Whether it wants to live.
+    Live,
 }
 
 /// Asks and waits for the answer. Dropping the future hangs up.
@@ -74,6 +78,8 @@ pub(crate) async fn call(address: SocketAddr, call: Call) -> Result<Answer, Clie
         Call::Cancel(id) => (Method::DELETE, format!("/orders/{id}"), String::new()),
         Call::Show(id) => (Method::GET, format!("/orders/{id}"), String::new()),
         Call::Books => (Method::GET, "/books".to_owned(), String::new()),
+        Call::Ready => (Method::GET, "/ready".to_owned(), String::new()),
+        Call::Live => (Method::GET, "/live".to_owned(), String::new()),
     };
     let request = Request::builder().method(method).uri(path);
     let request = match customer {

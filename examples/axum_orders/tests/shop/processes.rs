@@ -129,6 +129,28 @@ async fn it_is_told_to_stop() {
     assert_eq!(json!(charges), json!([answered, unanswered]));
 }
 
+/// An outage takes a copy out of the load balancer, and restarts none.
+#[tokio::test]
+async fn an_outage_makes_it_unready_and_not_dead() {
+    let mut server = RedisServer::start().await;
+    let service = Service::start(&server.url(), STOCK, "0").await;
+    let status = async |probe: Call| {
+        let answer = call(service.address, probe).await;
+        answer.expect("an answer").status
+    };
+    let ready = async || status(Call::Ready).await;
+    let live = async || status(Call::Live).await;
+    until("it is ready", ready, |&status| status == 200).await;
+    assert_eq!(live().await, 200);
+
+    server.kill();
+    until("it is not ready", ready, |&status| status == 503).await;
+    assert_eq!(live().await, 200);
+
+    server.restart().await;
+    until("it is ready again", ready, |&status| status == 200).await;
+}
+
 #[test]
 fn what_it_is_told_wrong_it_explains() {
     for (arguments, says) in [

@@ -40,6 +40,7 @@ pub type Answer = Result<u64, Outdated>;
 
 /// How a worker enters.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Visit<'a> {
     /// The name of the worker.
     pub worker: &'a str,
@@ -49,6 +50,25 @@ pub struct Visit<'a> {
     pub reads: bool,
     /// When it asked for its lock, by [`now`]. A later stop is no excuse.
     pub asked: u128,
+}
+
+impl<'a> Visit<'a> {
+    /// A writer that asked for its lock at that time, by [`now`].
+    pub const fn new(worker: &'a str, token: u64, asked: u128) -> Self {
+        Self {
+            worker,
+            token,
+            reads: false,
+            asked,
+        }
+    }
+
+    /// Sets whether it is a reader.
+    #[must_use]
+    pub const fn reads(mut self, reads: bool) -> Self {
+        self.reads = reads;
+        self
+    }
 }
 
 /// The resource has seen this newer token.

@@ -11,6 +11,7 @@ mod manifests;
 mod markdown;
 mod metrics;
 mod settings;
+mod ttls;
 
 /// What cargo says of the workspace.
 fn metadata() -> cargo_metadata::Metadata {

@@ -15,7 +15,7 @@ const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELE
 static TABLES: LazyLock<String> = LazyLock::new(|| {
     format!(
         "its tables are missing: add `?create_tables=true` to the URL; or, if they are in another \
-         schema, put that into the user's search_path; or run as who is to own them: {}",
+         schema, put that into the user's search_path; or run, as the user that shall own them: {}",
         Scripts::tables::<PostgresDatabase>()
     )
 });
