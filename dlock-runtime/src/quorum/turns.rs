@@ -82,7 +82,7 @@ impl Round {
     }
 
     /// It has had the lock.
-    fn to_the_back(&mut self, process: Process) {
+    fn goes_to_the_back(&mut self, process: Process) {
         self.order.retain(|one| one.process != Some(process));
         self.order.push(Contender::new(Some(process)));
     }
@@ -107,7 +107,7 @@ impl Turns {
                     None => round.silent = round.silent.saturating_sub(1),
                 }
             }
-            round.to_the_back(process);
+            round.goes_to_the_back(process);
             round.released_at = now;
         });
     }
@@ -115,7 +115,7 @@ impl Turns {
     /// So many others were told that this process has released the lock.
     pub(super) fn told(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
         self.note(key, now, |round| {
-            round.to_the_back(own);
+            round.goes_to_the_back(own);
             let is_known = |one: &&Contender| one.process.is_some_and(|process| process != own);
             let known = round.order.iter().filter(is_known).count();
             round.silent = round.silent.min(others);
@@ -145,7 +145,7 @@ impl Turns {
     /// This process has released the lock. Nothing is noted of a lock that no other process wants.
     pub(super) fn released(&self, key: &str, own: Process, now: Instant) {
         if let Some(round) = self.rounds.lock().get_mut(key) {
-            round.to_the_back(own);
+            round.goes_to_the_back(own);
             round.released_at = now;
         }
     }

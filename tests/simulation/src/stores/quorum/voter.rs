@@ -160,6 +160,26 @@ impl Voter for Voting {
         }
     }
 
+    async fn keys(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<BTreeSet<String>>, Failure> {
+        let is_one = |known: &str| known.starts_with(prefix);
+        let locks = self.locks(is_one, deadline).await?;
+        Ok(Some(locks.into_iter().map(|lock| lock.key).collect()))
+    }
+
+    async fn look_at_each(
+        &self,
+        keys: &[String],
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        let is_one = |known: &str| keys.iter().any(|key| key == known);
+        self.locks(is_one, deadline).await
+    }
+
     async fn listen(
         &self,
         keys: &BTreeSet<Arc<str>>,
