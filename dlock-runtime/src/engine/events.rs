@@ -44,10 +44,18 @@ pub(crate) trait Listener: Send + Sync {
 
     /// The owner of this name has given the lock back.
     #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    #[cfg_attr(
+        not(any(test, feature = "quorum")),
+        allow(dead_code, reason = "simulated voters do not say who had the lock")
+    )]
     fn given_back(&self, _key: &str, _owner: &str) {}
 
     /// So many processes were told that this request has given the lock back.
     #[cfg(any(test, feature = "quorum", feature = "simulation"))]
+    #[cfg_attr(
+        not(any(test, feature = "quorum")),
+        allow(dead_code, reason = "simulated voters do not say who had the lock")
+    )]
     fn told(&self, _request: &Request, _processes: usize) {}
 
     /// Messages may have been missed.
@@ -146,8 +154,8 @@ impl Events {
     }
 
     /// A lock is free, since the owner of this name has given it back.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
-    pub fn freed_by(&self, owner: &str, key: &str) {
+    #[cfg(any(test, feature = "quorum"))]
+    pub(crate) fn freed_by(&self, owner: &str, key: &str) {
         if let Some(listener) = self.0.listener.get() {
             listener.given_back(key, owner);
         }
@@ -155,8 +163,8 @@ impl Events {
     }
 
     /// So many processes were told that this request has given the lock back.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
-    pub fn told(&self, request: &Request, processes: usize) {
+    #[cfg(any(test, feature = "quorum"))]
+    pub(crate) fn told(&self, request: &Request, processes: usize) {
         if let Some(listener) = self.0.listener.get() {
             listener.told(request, processes);
         }
