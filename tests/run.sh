@@ -105,7 +105,8 @@ step() {
   [ "$status" -eq 0 ] || failures+=("$name")
 }
 
-# What only `--all` tests: packages beside the library, and test programs, theirs too.
+# What is left to `--all`: these packages, and these test programs, of these packages and of
+# others.
 beside=(dlock-benches dlock-cli dlock-histories dlock-simulation dlock-surface)
 beside_programs=(cli hostile protocol redisson redisson_cluster redisson_java replay)
 

@@ -121,6 +121,11 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
             "`{name}` is not async any more: an attribute above, such as `#[tokio::test]`, has \
              taken the `async` away; put `#[distributed_lock]` above that one"
         )
+    } else if name == "drop" {
+        // A `drop` may run on a thread of the runtime, where `Handle::block_on` panics.
+        "`drop` cannot be async: let it send what is to be done over a channel, and let a task do \
+         that under the lock"
+            .to_owned()
     } else {
         format!(
             "`{name}` is not async: make it an `async fn`; if it is one, an attribute above, such \

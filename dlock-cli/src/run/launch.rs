@@ -45,19 +45,12 @@ pub(super) fn oneself() -> io::Result<Command> {
 }
 
 impl Launcher {
-    /// Starts the launcher. In the environment of the command, each variable has this value or,
-    /// with `None`, is not set.
-    pub(super) fn start(
-        command: &[OsString],
-        variables: &[(&str, Option<String>)],
-    ) -> io::Result<Self> {
+    /// Starts the launcher. The command has these variables in its environment.
+    pub(super) fn start(command: &[OsString], variables: &[(&str, String)]) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let mut launcher = oneself()?;
         for (name, value) in variables {
-            match value {
-                Some(value) => launcher.env(name, value),
-                None => launcher.env_remove(name),
-            };
+            launcher.env(name, value);
         }
         let child = launcher
             .arg(MODE)

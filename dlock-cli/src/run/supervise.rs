@@ -427,19 +427,22 @@ fn tell_every(guard: &LockGuard) -> Duration {
 }
 
 /// The variables for the command: the keys, and their fencing tokens, one in each line, in the
-/// order given. A store without tokens leaves `DLOCK_TOKEN` unset.
-fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, Option<String>); 2] {
+/// order given. On a store without tokens, `DLOCK_TOKEN` is empty: the tool itself may be run by
+/// one that has set it.
+fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, String); 2] {
     let mut keys: Vec<&str> = Vec::new();
     for key in &args.keys {
         if !keys.contains(&&**key) {
             keys.push(key);
         }
     }
-    let has_tokens = guard.token() != FencingToken::NONE;
-    let tokens: Vec<_> = guard.tokens().iter().map(ToString::to_string).collect();
+    let tokens: Vec<_> = match guard.token() {
+        FencingToken::NONE => Vec::new(),
+        _ => guard.tokens().iter().map(ToString::to_string).collect(),
+    };
     [
-        ("DLOCK_KEY", Some(keys.join("\n"))),
-        ("DLOCK_TOKEN", has_tokens.then(|| tokens.join("\n"))),
+        ("DLOCK_KEY", keys.join("\n")),
+        ("DLOCK_TOKEN", tokens.join("\n")),
     ]
 }
 

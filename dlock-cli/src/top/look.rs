@@ -43,8 +43,10 @@ pub(super) async fn look(
     })
 }
 
-/// Looks again and again, with one question at a time, until nobody receives the answers.
+/// Looks again and again, with one question at a time, until nobody receives the answers. The
+/// first look `took` this long.
 pub(super) async fn keep_looking(
+    mut took: Duration,
     manager: LockManager,
     prefix: String,
     most: usize,
@@ -52,7 +54,6 @@ pub(super) async fn keep_looking(
     mut chosen: watch::Receiver<Option<String>>,
     tell: mpsc::Sender<News>,
 ) {
-    let mut took = Duration::ZERO;
     loop {
         // The chosen key is looked at after each list, and soon after another key is chosen.
         let again = tokio::time::sleep(pause.max(took * (SHARE - 1)));
@@ -77,10 +78,9 @@ pub(super) async fn keep_looking(
         let began = Instant::now();
         let looked = look(&manager, &prefix, most).await;
         // A list that failed says nothing of what a list costs.
-        took = match looked {
-            Ok(_) => began.elapsed(),
-            Err(_) => Duration::ZERO,
-        };
+        if looked.is_ok() {
+            took = began.elapsed();
+        }
         if tell.send(News::Looked(looked)).await.is_err() {
             return;
         }

@@ -44,17 +44,18 @@ pub(crate) fn top(args: &Top, common: &Common) -> Result<Exit, Exit> {
         let mut signals = Signals::listen()?;
         let begin = async {
             let manager = store::connect(config).await?;
+            let began = Instant::now();
             let look = look::look(&manager, &args.prefix, most(args)).await;
             let look = look.map_err(|error| Exit::of(&error))?;
-            Ok::<_, Exit>((manager, look))
+            Ok::<_, Exit>((manager, look, began.elapsed()))
         };
-        let (manager, look) = tokio::select! {
+        let (manager, look, took) = tokio::select! {
             begun = begin => begun?,
             signal = signals.ends() => return Ok(Exit::of_signal(signal)),
         };
         let names = args.metrics.iter().map(ToString::to_string);
         let model = Model::new(args.interval, Services::new(names), look);
-        let exit = show(model, args, &manager, &mut signals).await;
+        let exit = show(model, took, args, &manager, &mut signals).await;
         store::close(&manager).await;
         exit.map_err(|error| {
             say::line(format_args!("the terminal: {error}"));
@@ -68,9 +69,10 @@ fn most(args: &Top) -> usize {
     usize::try_from(args.limit).unwrap_or(usize::MAX)
 }
 
-/// Shows the screen until a key or a signal ends it.
+/// Shows the screen until a key or a signal ends it. The first look `took` this long.
 async fn show(
     mut model: Model,
+    took: Duration,
     args: &Top,
     manager: &LockManager,
     signals: &mut Signals,
@@ -79,6 +81,7 @@ async fn show(
     let (choose, chosen) = watch::channel(model.chosen_key().map(ToOwned::to_owned));
     let (prefix, pause) = (args.prefix.clone(), args.interval);
     let looking = look::keep_looking(
+        took,
         manager.clone(),
         prefix,
         most(args),

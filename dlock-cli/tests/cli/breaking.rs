@@ -10,7 +10,8 @@ use crate::{code, column, dlock, json, printed, ran, redis, stderr, stdout};
 const HOLDS: [&str; 4] = [
     "--",
     "sh",
-    "-c",
+    // A variable that is not set is an error.
+    "-uc",
     "echo pid $$; echo token $DLOCK_TOKEN; sleep 1000",
 ];
 

@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use super::turns::Turns;
 use super::voter::VoterSet;
 use crate::backend::Request;
-use crate::backend::origin::Process;
 use crate::engine::events::Listener;
 use crate::engine::time::Time;
 use crate::sync::{Mutex, found};
@@ -145,10 +144,8 @@ impl Listener for VoterListener {
     }
 
     fn given_back(&self, key: &str, owner: &str) {
-        if let Some(process) = Process::of(owner)
-            && let Some((key, _)) = self.subscriptions.keys.lock().get_key_value(key)
-        {
-            self.turns.heard(key, process, self.time.now());
+        if let Some((key, _)) = self.subscriptions.keys.lock().get_key_value(key) {
+            self.turns.heard(key, owner, self.time.now());
         }
     }
 

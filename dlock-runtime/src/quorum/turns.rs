@@ -6,12 +6,14 @@
 //! after the other: the process that has been without the lock for longest asks at once, the next
 //! one a moment later. The process that has just released it asks last.
 //!
-//! Of processes that have never had the lock nobody has heard. But a release says how many were
-//! told of it: those that are not known by name come first.
+//! Nobody has heard of a process that has never had the lock. But the answer to a release says how
+//! many were told of it. If there are more than this process knows, it lets the others go first.
 //!
 //! This is a matter of manners. Safety does not depend on it, and neither does progress: nobody
 //! pauses for long, and a process that does not take its turn is soon not waited for any more.
 
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +22,17 @@ use crate::backend::origin::Process;
 use crate::sync::Mutex;
 use crate::tables::HashMap;
 
-/// A process leaves the lock to at most this many others, one after the other.
+/// A process pauses for at most this many others.
 const MOST: usize = 8;
 
 /// A process that has not taken its turn so often does not want the lock any more.
 const PASSED_OVER: u32 = 3;
 
-/// Within this time an election can be seen by others, on a fast network and on a slow one.
+/// So many releases are remembered, since each voter reports each of them.
+const REPORTED: usize = 8;
+
+/// The limits of a moment: how long it takes until others see an election, on a fast network and on
+/// a slow one.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(20);
 
@@ -44,8 +50,15 @@ pub(super) struct Turns {
 /// The processes that contend for a lock, the one that has been without it for longest first.
 struct Round {
     order: Vec<Contender>,
-    /// So many listen, and do not take their turns.
+    /// This process, which waits however often others go before it.
+    own: Option<Process>,
+    /// How many processes listen that nobody knows by name, and that let their turns pass. They are
+    /// not waited for.
     silent: usize,
+    /// How many others were told of the last release of this process: the most that any voter said.
+    told: usize,
+    /// The releases that were heard of last.
+    reported: VecDeque<u64>,
     /// When the lock was released last, as far as that was heard.
     released_at: Instant,
 }
@@ -70,7 +83,10 @@ impl Round {
     fn new(now: Instant) -> Self {
         Self {
             order: Vec::new(),
+            own: None,
             silent: 0,
+            told: 0,
+            reported: VecDeque::new(),
             released_at: now,
         }
     }
@@ -87,6 +103,29 @@ impl Round {
         self.order.push(Contender::new(Some(process)));
     }
 
+    /// It has got the lock. Whoever was before it has let its turn pass.
+    fn goes_past(&mut self, process: Process) {
+        let before = self.place_of(process).unwrap_or(self.order.len());
+        let passed = self.order[..before].iter_mut();
+        passed.for_each(|one| one.passed_over += 1);
+        let own = self.own;
+        let is_over = |one: &mut Contender| {
+            one.passed_over >= PASSED_OVER && (one.process.is_none() || one.process != own)
+        };
+        let gone = self.order.extract_if(.., is_over);
+        self.silent += gone.filter(|one| one.process.is_none()).count();
+    }
+
+    /// Whether this release was not heard of before.
+    fn is_news(&mut self, release: u64) -> bool {
+        if self.reported.contains(&release) {
+            return false;
+        }
+        self.reported.truncate(REPORTED - 1);
+        self.reported.push_front(release);
+        true
+    }
+
     /// It asks for the first time: behind those that have waited for longer, but before the one
     /// that has just had the lock. Returns its place.
     fn enters(&mut self, process: Process) -> usize {
@@ -97,9 +136,18 @@ impl Round {
 }
 
 impl Turns {
-    /// A voter reports that this process has released the lock. Each voter does.
-    pub(super) fn heard(&self, key: &Arc<str>, process: Process, now: Instant) {
+    /// A voter reports that the owner of this name has released the lock. Each voter does.
+    pub(super) fn heard(&self, key: &Arc<str>, owner: &str, now: Instant) {
+        let Some(process) = Process::of(owner) else {
+            return;
+        };
+        let mut release = DefaultHasher::new();
+        owner.hash(&mut release);
         self.note(key, now, |round| {
+            // What this process has released itself is noted already.
+            if round.own == Some(process) || !round.is_news(release.finish()) {
+                return;
+            }
             if round.place_of(process).is_none() {
                 // It was one of those that were not known.
                 match round.order.iter().position(|one| one.process.is_none()) {
@@ -107,6 +155,7 @@ impl Turns {
                     None => round.silent = round.silent.saturating_sub(1),
                 }
             }
+            round.goes_past(process);
             round.goes_to_the_back(process);
             round.released_at = now;
         });
@@ -115,13 +164,16 @@ impl Turns {
     /// So many others were told that this process has released the lock.
     pub(super) fn told(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
         self.note(key, now, |round| {
-            round.goes_to_the_back(own);
+            round.own = Some(own);
+            if round.place_of(own).is_none() {
+                round.goes_to_the_back(own);
+            }
+            round.told = round.told.max(others);
             let is_known = |one: &&Contender| one.process.is_some_and(|process| process != own);
             let known = round.order.iter().filter(is_known).count();
-            round.silent = round.silent.min(others);
-            let unknown = others.saturating_sub(known + round.silent).min(MOST);
+            let unknown = round.told.saturating_sub(known + round.silent);
             let noted = round.order.iter().filter(|one| one.process.is_none());
-            for _ in noted.count()..unknown {
+            for _ in noted.count()..unknown.min(MOST) {
                 round.order.insert(0, Contender::new(None));
             }
         });
@@ -145,23 +197,21 @@ impl Turns {
     /// This process has released the lock. Nothing is noted of a lock that no other process wants.
     pub(super) fn released(&self, key: &str, own: Process, now: Instant) {
         if let Some(round) = self.rounds.lock().get_mut(key) {
+            round.own = Some(own);
+            round.silent = round.silent.min(round.told);
+            round.told = 0;
             round.goes_to_the_back(own);
             round.released_at = now;
         }
     }
 
-    /// This process has got the lock in an election that took this long. Whoever was before it
-    /// has let its turn pass.
+    /// This process has got the lock in an election that took this long.
     pub(super) fn got(&self, key: &str, own: Process, election: Duration) {
         let election = u64::try_from(election.as_micros()).unwrap_or(u64::MAX);
         self.election.store(election, Ordering::Relaxed);
         if let Some(round) = self.rounds.lock().get_mut(key) {
-            let before = round.place_of(own).unwrap_or(round.order.len());
-            let passed = round.order[..before].iter_mut();
-            passed.for_each(|one| one.passed_over += 1);
-            let is_over = |one: &mut Contender| one.passed_over >= PASSED_OVER;
-            let gone = round.order.extract_if(.., is_over);
-            round.silent += gone.filter(|one| one.process.is_none()).count();
+            round.own = Some(own);
+            round.goes_past(own);
         }
     }
 
@@ -172,16 +222,18 @@ impl Turns {
         let Some(round) = rounds.get_mut(key) else {
             return Duration::ZERO;
         };
+        round.own = Some(own);
         let place = round.place_of(own).unwrap_or_else(|| round.enters(own));
         self.moment() * place.min(MOST) as u32
     }
 
-    /// The same for a process that has not waited. `None` if the last release was too long ago
+    /// The same for a process that has not waited: for the first of the others only, since its call
+    /// may have little time. `None` if the last release was too long ago
     /// for anybody to be about to take the lock.
     pub(super) fn pause_at_first(&self, key: &str, own: Process, now: Instant) -> Option<Duration> {
         let released_at = self.rounds.lock().get(key)?.released_at;
         let ago = now.saturating_duration_since(released_at);
-        let pause = self.pause(key, own).checked_sub(ago)?;
+        let pause = self.pause(key, own).min(LONGEST).checked_sub(ago)?;
         (!pause.is_zero()).then_some(pause)
     }
 
@@ -198,14 +250,21 @@ mod tests {
 
     const KEY: &str = "key";
 
+    /// An owner of a process.
+    fn owner(number: usize, sequence: u32) -> String {
+        format!("0a.{sequence:x}@web-{number},1,shop,1")
+    }
+
     fn process(number: usize) -> Process {
-        Process::of(&format!("0a.1@web-{number},1,shop,1")).expect("a signature")
+        Process::of(&owner(number, 1)).expect("a signature")
     }
 
     /// What `count` processes know that listen to one lock.
     struct Crowd {
         turns: Vec<Turns>,
         now: Instant,
+        sections: u32,
+        late: Option<String>,
     }
 
     impl Crowd {
@@ -213,6 +272,8 @@ mod tests {
             Self {
                 turns: (0..count).map(|_| Turns::default()).collect(),
                 now: Instant::now(),
+                sections: 0,
+                late: None,
             }
         }
 
@@ -234,15 +295,24 @@ mod tests {
             let own = process(who);
             self.turns[who].got(KEY, own, Duration::ZERO);
             self.now += Duration::from_millis(70);
+            self.sections += 1;
             self.turns[who].released(KEY, own, self.now);
-            for (other, turns) in self.turns.iter().enumerate() {
-                if other != who {
-                    turns.heard(&KEY.into(), own, self.now);
-                    turns.heard(&KEY.into(), own, self.now);
+            // One voter is slow: its report comes behind the next release.
+            let release = owner(who, self.sections);
+            let late = self.late.replace(release.clone());
+            for (_, turns) in self
+                .turns
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != who)
+            {
+                turns.heard(&KEY.into(), &release, self.now);
+                if let Some(late) = &late {
+                    turns.heard(&KEY.into(), late, self.now);
                 }
             }
-            if others > 0 {
-                self.turns[who].told(&KEY.into(), own, others, self.now);
+            for told in [others, others / 2].into_iter().filter(|told| *told > 0) {
+                self.turns[who].told(&KEY.into(), own, told, self.now);
             }
         }
     }
@@ -298,6 +368,36 @@ mod tests {
         assert_eq!(pauses, expected);
     }
 
+    /// In a rolling deploy the old processes go, and the new one does not know them.
+    #[test]
+    fn who_waits_does_not_wait_for_those_that_are_gone() {
+        let mut crowd = Crowd::of(5);
+        for who in [0, 1, 2, 3, 0, 1, 2, 3] {
+            crowd.section(who, 3);
+        }
+        // Of the old ones only the last is left; the new one knows nobody.
+        for _ in 0..3 {
+            assert!(crowd.turns[3].pause(KEY, process(3)) > Duration::ZERO);
+            crowd.section(4, 1);
+        }
+        assert_eq!(crowd.turns[3].pause(KEY, process(3)), Duration::ZERO);
+    }
+
+    /// Such as commands that run for a moment under the lock.
+    #[test]
+    fn many_that_come_once_hold_nobody_up() {
+        let (turns, now) = (Turns::default(), Instant::now());
+        let own = process(0);
+        for number in 1..1_000 {
+            turns.heard(&KEY.into(), &owner(number, 1), now);
+            let pause = turns.pause(KEY, own);
+            let known = turns.rounds.lock()[KEY].order.len();
+            assert!(known <= 2 + PASSED_OVER as usize, "{known}");
+            let most = if number < 8 { 3 } else { 0 };
+            assert!(pause <= SHORTEST * most, "{pause:?} behind {number}");
+        }
+    }
+
     /// Such as one that only wants to know when the lock is free.
     #[test]
     fn who_only_listens_is_not_waited_for() {
@@ -345,7 +445,7 @@ mod tests {
         let turns = Turns::default();
         let mut now = Instant::now();
         for number in 0..100 {
-            turns.heard(&format!("key:{number}").into(), process(0), now);
+            turns.heard(&format!("key:{number}").into(), &owner(0, number), now);
             now += FORGOTTEN;
         }
         assert!(turns.rounds.lock().capacity() < 10);

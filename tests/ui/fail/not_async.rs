@@ -5,6 +5,13 @@ fn deduct() -> Result<(), LockError> {
     Ok(())
 }
 
+struct Reserved;
+
+impl Drop for Reserved {
+    #[distributed_lock(key = "stock")]
+    fn drop(&mut self) {}
+}
+
 fn main() {
     let _ = deduct();
 }

@@ -340,11 +340,17 @@ SELECT r.owner FROM dlock_reader r
 --   $process   $permits: `look_for_room` if the process has such waiters, else nothing
 $permits
 SELECT q.owner, q.name, {standing} FROM dlock_queue q, dlock_lock l
-    WHERE q.process = $process AND l.name = q.name AND ({free_for} OR {first})
+    WHERE q.process = $process AND l.name = q.name AND ({free_for} OR {next})
 
 --- standing
--- 1: the waiter should ask. 2: nobody is ahead of it. 0: neither.
-CASE WHEN {free_for} THEN 1 WHEN {first} THEN 2 ELSE 0 END
+-- 1: the waiter should ask. 2: it is next. 0: neither.
+CASE WHEN {free_for} THEN 1 WHEN {next} THEN 2 ELSE 0 END
+
+--- next
+-- Nobody is ahead. Of the waiters of a process only the foremost is looked at: if another one is
+-- first, so is this one.
+(NOT EXISTS (SELECT 1 FROM dlock_queue o WHERE o.process = q.process AND o.name = q.name
+        AND o.ticket < q.ticket) AND {first})
 
 --- beat
 -- Records that a process is alive, and shows its places in queues, each with its {standing}.

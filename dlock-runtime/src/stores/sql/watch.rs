@@ -20,7 +20,8 @@ use crate::stores::asker::Asker;
 /// The pause is this part of the time that has been waited since something happened.
 const PART: u32 = 6;
 
-/// The same for a waiter that is next, and for how long it has been.
+/// If one of the key's waiters is next, the pause is this part of the time for which that has been
+/// so.
 const PART_OF_NEXT: u32 = 16;
 
 /// What is remembered of a key from one look to the next.

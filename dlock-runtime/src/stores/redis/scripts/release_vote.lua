@@ -4,7 +4,7 @@
 --   KEYS[1] lock
 --   ARGV[1] owner   ARGV[2] 1 to tell those who wait
 --
--- Returns 0 if the owner had no vote, else 1, and on top of that how many were told.
+-- Returns 0 if the owner had no vote. Otherwise 1, plus the number of subscribers that were told.
 
 local had, held = take_back(ARGV[1])
 if not had then
