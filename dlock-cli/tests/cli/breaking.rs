@@ -56,7 +56,16 @@ pub(crate) fn shows_waiters(url: &str) -> bool {
 
 /// The tokens in the list, once none of the holders is without.
 async fn known_tokens(url: &str) -> Vec<String> {
-    let listed = async || column(&stdout(&ran(dlock(url, &["ls", "k"])).await), "TOKEN");
+    // Of others, whose keys begin with the same letter, the lease may not have ended yet.
+    let listed = async || {
+        let shown = stdout(&ran(dlock(url, &["ls", "k"])).await);
+        let locks = column(&shown, "KEY")
+            .into_iter()
+            .zip(column(&shown, "TOKEN"));
+        locks
+            .filter_map(|(key, token)| (key == "k").then_some(token))
+            .collect()
+    };
     let is_known = |tokens: &Vec<String>| !tokens.is_empty() && !tokens.contains(&"-".to_owned());
     until("the tokens are known", listed, is_known).await
 }
