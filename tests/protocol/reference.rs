@@ -167,6 +167,10 @@ impl Reference {
         if extended && mode.is_shared() && self.rules.reserved.is_none() {
             self.pass_on(key, None);
         }
+        if extended && !mode.is_shared() && self.rules.first_knows_no_queue {
+            // Its token is kept beside the lock. So its release takes the long way, to remove that.
+            self.locks[key].is_aware = true;
+        }
         extended
     }
 
