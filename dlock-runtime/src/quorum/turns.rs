@@ -228,8 +228,8 @@ impl Turns {
     }
 
     /// The same for a process that has not waited: for the first of the others only, since its call
-    /// may have little time. `None` if the last release was too long ago
-    /// for anybody to be about to take the lock.
+    /// may have little time. `None` if the last release was too long ago for anybody to be about to
+    /// take the lock.
     pub(super) fn pause_at_first(&self, key: &str, own: Process, now: Instant) -> Option<Duration> {
         let released_at = self.rounds.lock().get(key)?.released_at;
         let ago = now.saturating_duration_since(released_at);
