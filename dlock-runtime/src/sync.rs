@@ -31,6 +31,10 @@ impl<T> Mutex<T> {
 
 /// Waits until `look` finds something. It looks again after each notification. Cancel-safe.
 pub(crate) async fn found<T>(notify: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
+    // Each release looks here for a renewal in flight, and there is seldom one.
+    if let Some(found) = look() {
+        return found;
+    }
     loop {
         let notified = notify.notified();
         tokio::pin!(notified);

@@ -163,16 +163,9 @@ impl Pool {
         {
             return Ok((connection, permit));
         }
-        // Rare, and boxed so that not every call needs room for it. The timer is the manager's:
-        // the calling runtime may have none, which shows only when a connection is opened.
-        Box::pin(async {
-            tokio::select! {
-                biased;
-                ticket = self.next_ticket() => ticket,
-                () = self.reach.time.sleep(deadline) => Err(Failed::Silent),
-            }
-        })
-        .await
+        // Rare, and boxed so that not every call needs room for it.
+        let next = Box::pin(self.reach.time.bound(deadline, self.next_ticket()));
+        next.await.unwrap_or(Err(Failed::Silent))
     }
 
     async fn next_ticket(self: &Arc<Self>) -> Result<Ticket, Failed> {
