@@ -718,9 +718,33 @@ impl Failure {
         Self::new(Cause::Error(error), next, Applied::No)
     }
 
+    /// The store refused and has done nothing, and would refuse again, even if it says that it is
+    /// unavailable.
+    pub fn stop(error: BackendError) -> Self {
+        Self::refused(error).then(Next::Stop)
+    }
+
     /// There was no time left to send anything.
     pub fn not_sent() -> Self {
         Self::silent(Applied::No)
+    }
+
+    /// What was looked at has changed before the step that depends on it, so nothing was done. It
+    /// is asked again at once.
+    pub fn ask_again() -> Self {
+        Self::not_sent().then(Next::Now)
+    }
+
+    /// The same failure of an attempt that may have done this.
+    #[must_use]
+    pub fn with(self, applied: Applied) -> Self {
+        Self { applied, ..self }
+    }
+
+    /// The same failure with this to do next.
+    #[must_use]
+    pub fn then(self, next: Next) -> Self {
+        Self { next, ..self }
     }
 }
 

@@ -40,13 +40,8 @@ impl<V: Voter> Quorum<V> {
             let answers = match asked.await {
                 Ok(answers) => answers,
                 Err(_) if voted.len() >= self.majority() => return Ok(Freed::Released),
-                Err(failure) => {
-                    return Err(Failure {
-                        // The voters that were reached have done it.
-                        applied: Applied::Answered,
-                        ..failure
-                    });
-                }
+                // The voters that were reached have done it.
+                Err(failure) => return Err(failure.with(Applied::Answered)),
             };
             let had = answers.iter().filter(|(_, had)| *had == Released::Released);
             let had: VoterSet = had.map(|(voter, _)| *voter).collect();
@@ -66,10 +61,7 @@ impl<V: Voter> Quorum<V> {
             if self.time.has_passed(deadline) {
                 return match was_held {
                     true => Ok(Freed::Released),
-                    false => Err(Failure {
-                        applied: Applied::Answered,
-                        ..Failure::not_sent()
-                    }),
+                    false => Err(Failure::silent(Applied::Answered)),
                 };
             }
         }

@@ -53,10 +53,7 @@ impl<V: Voter> Quorum<V> {
             .ask_most(self.all(), deadline, AT_THE_START, ask, may_be_missing)
             .await
             // No retry: each voter was asked for as long as there was time.
-            .map_err(|failure| Failure {
-                next: Next::Stop,
-                ..failure
-            })?;
+            .map_err(|failure| failure.then(Next::Stop))?;
         let (mut missing, mut identities) = (self.all(), HashMap::new());
         for (voter, identity) in answers {
             missing.remove(&voter);

@@ -13,7 +13,7 @@ use super::settings::Recipe;
 use super::store::EtcdStore;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
-use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
+use crate::store::{Break, Failure, Freed, Whose};
 
 /// How long the store remembers who was taken out of a queue. The waiter is told at once, or by the
 /// next look.
@@ -99,11 +99,7 @@ impl EtcdStore {
         {
             true => Ok(Freed::Released),
             // One of these places has gone, so the waiter may hold the lock by now.
-            false => Err(Failure {
-                cause: Cause::Silence,
-                next: Next::Now,
-                applied: Applied::No,
-            }),
+            false => Err(Failure::ask_again()),
         }
     }
 

@@ -171,9 +171,5 @@ pub(super) fn nonsense(place: &str) -> Failure {
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"
     ));
-    Failure {
-        cause: Cause::Error(error),
-        next: Next::Pause,
-        applied: Applied::Answered,
-    }
+    Failure::refused(error).with(Applied::Answered)
 }

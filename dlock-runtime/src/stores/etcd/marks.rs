@@ -93,10 +93,7 @@ impl EtcdStore {
         let look = Txn::new().and_then([lock.get_mark()]);
         // A look changes nothing, even if its answer is lost.
         let seen = self.members.txn(look, deadline).await;
-        let seen = seen.map_err(|failed| Failed {
-            applied: Applied::No,
-            ..failed
-        })?;
+        let seen = seen.map_err(|failed| Failure::from(failed).with(Applied::No))?;
         let Some(owner) = lock.done_by(seen.op_responses(), &place)? else {
             return Ok(false);
         };
@@ -121,12 +118,9 @@ impl EtcdStore {
 fn with_another_lease(failed: Failed) -> Failure {
     let has_ended = failed.class == ErrorClass::LeaseNotFound;
     let failure = Failure::from(failed);
-    if !has_ended {
-        return failure;
-    }
-    Failure {
-        next: Next::Pause,
-        ..failure
+    match has_ended {
+        true => failure.then(Next::Pause),
+        false => failure,
     }
 }
 

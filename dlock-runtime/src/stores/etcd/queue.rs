@@ -385,6 +385,5 @@ pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
 
 /// The failure of a question about a key that is there.
 pub(super) fn is_there(failure: Failure) -> Failure {
-    let applied = Applied::Answered;
-    Failure { applied, ..failure }
+    failure.with(Applied::Answered)
 }

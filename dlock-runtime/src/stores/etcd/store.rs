@@ -438,8 +438,7 @@ impl Attempt {
     /// The lease of a call ends with the attempt, whatever the call has done.
     fn call_failed(&mut self, failure: Failure) -> Failure {
         self.next_round();
-        let applied = Applied::No;
-        Failure { applied, ..failure }
+        failure.with(Applied::No)
     }
 
     /// The key is not there. A put without an answer may still write it, but not with a lease that

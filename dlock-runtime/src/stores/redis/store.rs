@@ -254,13 +254,10 @@ impl Store for RedisStore {
         let answer = if want == Want::First {
             let set = || commands::take(self.space(), request);
             let answer = self.exchange(&request.key, How::Take, deadline, attempt, &set);
-            answer.await.map_err(|failure| Failure {
-                applied: match failure.applied {
-                    // The server refused the command, so it has done nothing.
-                    Applied::Answered => Applied::No,
-                    applied => applied,
-                },
-                ..failure
+            answer.await.map_err(|failure| match failure.applied {
+                // The server refused the command, so it has done nothing.
+                Applied::Answered => failure.with(Applied::No),
+                _ => failure,
             })?
         } else {
             apart(async {
@@ -312,10 +309,7 @@ impl Store for RedisStore {
             // draws one.
             Value::ServerError(error) => {
                 let refused = self.refused(&server, &request.key, error, deadline, attempt);
-                return Err(Failure {
-                    applied: Applied::Answered,
-                    ..refused.await
-                });
+                return Err(refused.await.with(Applied::Answered));
             }
             _ => return Err(nonsense(&server)),
         };
@@ -682,9 +676,6 @@ impl RedisStore {
             Ok(Renewed::Gone) => Failure::not_sent(),
             Err(failure) => failure,
         };
-        Err(Failure {
-            applied: Applied::Answered,
-            ..failure
-        })
+        Err(failure.with(Applied::Answered))
     }
 }

@@ -25,7 +25,7 @@ use crate::key::Shown;
 use crate::limits;
 use crate::store::{
     Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want, Whose,
+    Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
@@ -244,13 +244,10 @@ impl<D: Notifies> Store for SqlStore<D> {
             tables.events.beats(answer.sent_at);
         }
         let Some(row) = answer.rows.first() else {
-            return Err(Failure {
-                cause: Cause::Error(BackendError::unavailable(
-                    "it gave no answer to a script; is there something between that changes them?",
-                )),
-                next: Next::Stop,
-                applied: Applied::Answered,
-            });
+            let nothing = BackendError::unavailable(
+                "it gave no answer to a script; is there something between that changes them?",
+            );
+            return Err(Failure::stop(nothing).with(Applied::Answered));
         };
         if let (Mode::Permits(_), Some(held)) = (request.mode, Asker::read(row.text(4))) {
             request.note_mode(held.mode);
@@ -452,11 +449,8 @@ impl<D: Notifies> SqlStore<D> {
         let tables = &self.tables;
         let number = token.parse().ok();
         let Some(token) = number.filter(|token| *token >= TOKENS_PER_GRANT) else {
-            return Err(Failure {
-                cause: Cause::Error(tables.endpoint.foreign_token()),
-                next: Next::Stop,
-                applied: Applied::Answered,
-            });
+            let foreign = Failure::stop(tables.endpoint.foreign_token());
+            return Err(foreign.with(Applied::Answered));
         };
         tables.durability.found(durable == 1, &tables.endpoint);
         Ok(Take::Granted(Granted {

@@ -213,10 +213,7 @@ impl Ensemble {
         let session = self.session(deadline).await?;
         let folder = self.folder(key);
         let listed = session.list(&folder, true, deadline).await;
-        let (names, _) = listed.map_err(|failure| Failure {
-            applied: Applied::No,
-            ..failure
-        })?;
+        let (names, _) = listed.map_err(|failure| failure.with(Applied::No))?;
         for path in mark_paths(&folder, &names) {
             let deleted = session.ask(&path, deadline, |client| client.delete(&path, None));
             *forgotten |= deleted.await?.0.is_some();

@@ -143,11 +143,10 @@ impl Store for ZooKeeperStore {
                 return Ok(Take::PlaceLost(None));
             }
             // The node is found by its name, or is swept away when it comes.
-            let applied = match node {
+            Err(failure.with(match node {
                 Some(_) => Applied::Answered,
                 None => Applied::No,
-            };
-            Err(Failure { applied, ..failure })
+            }))
         })
     }
 
