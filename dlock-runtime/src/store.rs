@@ -374,16 +374,23 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// The locks whose keys begin with `prefix` and that are held or remembered as done. `None`:
     /// there is more to ask, and the next call gets as much time again.
+    ///
+    /// A store provides this or [`list_some`](Self::list_some); each has the other as its
+    /// default. This one suits a store that gets all locks by one query.
     fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
         attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send {
+        async move {
+            let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
+            Ok(listed.await?.map(|listed| listed.locks))
+        }
+    }
 
-    /// The first `most` of these by key, and the number of the others. The default lists all of
-    /// them, which suits a store that gets them by one query. A store that looks at each lock by
-    /// itself should look at no more than `most`.
+    /// The first `most` of these by key, and the number of the others. A store that looks at each
+    /// lock by itself should provide this, and look at no more than `most`.
     fn list_some(
         &self,
         prefix: &str,

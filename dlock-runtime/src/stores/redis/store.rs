@@ -564,16 +564,6 @@ impl Store for RedisStore {
         self.look_at(key, SHOWN_WAITERS, deadline).await
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let listed = self.next_of_list(prefix, usize::MAX, deadline, attempt);
-        Ok(listed.await?.map(|listed| listed.locks))
-    }
-
     async fn list_some(
         &self,
         prefix: &str,
