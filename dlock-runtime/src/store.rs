@@ -634,6 +634,14 @@ pub enum Freed {
 }
 
 impl Freed {
+    /// The answer of a store that knows whether there was something to release.
+    pub fn of(was_held: bool) -> Self {
+        match was_held {
+            true => Self::Released,
+            false => Self::NotHeld,
+        }
+    }
+
     /// What the caller is told. `repeated`: an earlier release may have been run.
     pub(crate) fn released(self, repeated: bool) -> Released {
         match self {

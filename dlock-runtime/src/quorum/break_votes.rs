@@ -49,10 +49,7 @@ impl<V: Voter> Quorum<V> {
             voted.extend(had);
             let was_held = voted.len() >= self.majority();
             if all_answered || none_had {
-                return Ok(match was_held {
-                    true => Freed::Released,
-                    false => Freed::NotHeld,
-                });
+                return Ok(Freed::of(was_held));
             }
             // Some of the time is kept for asking again.
             let left = self.time.remaining(deadline).mul_f64(0.9);

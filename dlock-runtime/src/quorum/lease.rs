@@ -243,11 +243,7 @@ impl<V: Voter> Quorum<V> {
             self.members[voter].engine.give_back(&vote);
         }
         // The voters that still had the vote are no majority: the lease had ended.
-        Ok(if voters.len() - not_held < self.majority() {
-            Freed::NotHeld
-        } else {
-            Freed::Released
-        })
+        Ok(Freed::of(voters.len() - not_held >= self.majority()))
     }
 }
 

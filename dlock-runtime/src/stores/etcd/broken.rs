@@ -50,10 +50,8 @@ impl EtcdStore {
                 };
                 let delete = TxnOp::delete(&*place.key, None);
                 let delete = Txn::new().when([is_there(place)]).and_then([delete]);
-                match self.members.txn(delete, deadline).await?.succeeded() {
-                    true => Ok(Freed::Released),
-                    false => Ok(Freed::NotHeld),
-                }
+                let deleted = self.members.txn(delete, deadline).await?;
+                Ok(Freed::of(deleted.succeeded()))
             }
             Whose::Waiter(waiter) => {
                 let (held, waiting) = (&queue[..holding], &queue[holding..]);

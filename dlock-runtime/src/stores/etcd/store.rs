@@ -247,10 +247,7 @@ impl Store for EtcdStore {
             txn,
         };
         let written = self.batches.write(write, deadline).await?;
-        Ok(match has_deleted(&written.answer) {
-            true => Freed::Released,
-            false => Freed::NotHeld,
-        })
+        Ok(Freed::of(has_deleted(&written.answer)))
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {

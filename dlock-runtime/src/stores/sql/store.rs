@@ -285,7 +285,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             // The owner has the lock and no place in the queue, so a shorter script is enough.
             Ending::Released if request.mode == Mode::Write => {
                 let answer = tables.together(Together::Release, request, deadline, attempt);
-                return Ok(freed(!answer.await?.rows.is_empty()));
+                return Ok(Freed::of(!answer.await?.rows.is_empty()));
             }
             Ending::Done(time) => {
                 args.ttl = time;
@@ -295,7 +295,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         };
         let answer = tables.ask(script, args, 1, deadline, attempt).await?;
         let row = answer.rows.first();
-        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
+        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
@@ -334,7 +334,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         };
         let answer = self.tables.ask(script, args, 1, deadline, attempt).await?;
         let row = answer.rows.first();
-        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
+        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -433,13 +433,6 @@ fn are_of_another_version(failure: &Failure) -> bool {
 /// Whether the user has no right to use them.
 fn is_denied(failure: &Failure) -> bool {
     matches!(&failure.cause, Cause::Error(error) if error.is_denied())
-}
-
-fn freed(was_held: bool) -> Freed {
-    match was_held {
-        true => Freed::Released,
-        false => Freed::NotHeld,
-    }
 }
 
 impl<D: Notifies> SqlStore<D> {

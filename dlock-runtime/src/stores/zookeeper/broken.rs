@@ -92,10 +92,7 @@ impl Ensemble {
                 };
                 let path = names::join(&folder, &member.name);
                 let deleted = session.ask(&folder, deadline, |client| client.delete(&path, None));
-                Ok(match deleted.await?.0 {
-                    Some(()) => Freed::Released,
-                    None => Freed::NotHeld,
-                })
+                Ok(Freed::of(deleted.await?.0.is_some()))
             }
             Whose::Waiter(waiter) => {
                 let at = waiters.iter().position(|member| is(member, &waiter.owner));

@@ -184,10 +184,7 @@ impl Ensemble {
                 }
             }
         }
-        Ok(match self.is_marked(request, deadline).await? {
-            true => Freed::Released,
-            false => Freed::NotHeld,
-        })
+        Ok(Freed::of(self.is_marked(request, deadline).await?))
     }
 
     /// Whether the request's own mark is there: a command that was not answered may have made it.

@@ -207,8 +207,7 @@ impl Store for ZooKeeperStore {
             };
         }
         match node.delete(request.owner, deadline).await {
-            Ok(true) => Ok(Freed::Released),
-            Ok(false) => Ok(Freed::NotHeld),
+            Ok(was_held) => Ok(Freed::of(was_held)),
             // It ended with the session, or had been deleted before.
             Err(_) if record.node.session.is_over() => Ok(Freed::Lost),
             Err(failure) => {
