@@ -137,7 +137,7 @@ impl Store for RedisStore {
             // idle one must end soon.
             context.spawn(async move {
                 loop {
-                    events.left().await;
+                    events.waiters().left().await;
                     time.sleep(time.after(LEAVES_AFTER)).await;
                     subscriptions
                         .leave_idle(LEAVES_AFTER, time.after(patience))
