@@ -151,23 +151,14 @@ impl<D: Notifies> Store for SqlStore<D> {
         let tables = &self.tables;
         if D::IS_FILE {
             tables.connections.rest(true);
-            let closed = async {
-                tables.running.wait_idle().await;
-                tables.connections.close_idle().await;
-            };
             let limit = tables.time.after(tables.endpoint.request_timeout);
-            let _ = tables.time.bound(limit, closed).await;
+            tables.close_idle(limit).await;
         }
     }
 
     async fn shut_down(&self, _holds: bool, deadline: Deadline) {
-        let tables = &self.tables;
-        tables.connections.close();
-        let closed = async {
-            tables.running.wait_idle().await;
-            tables.connections.close_idle().await;
-        };
-        let _ = tables.time.bound(deadline, closed).await;
+        self.tables.connections.close();
+        self.tables.close_idle(deadline).await;
     }
 
     fn close(&self) {

@@ -186,6 +186,15 @@ impl<D: Database> Tables<D> {
         self.reply(in_flight, exchange).await
     }
 
+    /// Waits until no script runs, and closes all connections.
+    pub(super) async fn close_idle(&self, limit: Deadline) {
+        let closed = async {
+            self.running.wait_idle().await;
+            self.connections.close_idle().await;
+        };
+        let _ = self.time.bound(limit, closed).await;
+    }
+
     /// Waits for the answer. Until it comes, the exchange is kept in `in_flight`.
     pub(super) async fn reply(
         &self,
