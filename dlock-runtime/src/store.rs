@@ -430,8 +430,13 @@ impl Context {
     /// How long one answer may take. It leaves time to ask another server, or to ask over a new
     /// connection, if no answer comes.
     pub fn patience(&self) -> Duration {
-        self.request_timeout.mul_f64(0.4)
+        patience(self.request_timeout)
     }
+}
+
+/// How long one answer may take, if an operation may take this long.
+pub(crate) fn patience(request_timeout: Duration) -> Duration {
+    request_timeout.mul_f64(0.4)
 }
 
 /// How the locks that are waited for are looked at.
