@@ -11,7 +11,7 @@ use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp
 
 use super::batches::Write;
 use super::errors::{ErrorClass, Failed, foreign};
-use super::inspect::owner_of;
+use super::inspect::{found, owner_of};
 use super::leases::seconds;
 use super::names::LockName;
 use super::queue::Key;
@@ -37,11 +37,7 @@ impl LockName {
         place: &str,
     ) -> Result<Option<String>, Failure> {
         let name = self.mark();
-        let mut marks = answers.into_iter().filter_map(|answer| match answer {
-            TxnOpResponse::Get(found) => found.kvs().first().cloned(),
-            _ => None,
-        });
-        match marks.find(|key| key.key() == name.as_bytes()) {
+        match found(answers).find(|key| key.key() == name.as_bytes()) {
             None => Ok(None),
             Some(mark) => match owner_of(&mark) {
                 Some(owner) => Ok(Some(owner.to_owned())),
