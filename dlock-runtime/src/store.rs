@@ -374,16 +374,23 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// The locks whose keys begin with `prefix` and that are held or remembered as done. `None`:
     /// there is more to ask, and the next call gets as much time again.
+    ///
+    /// A store provides this or [`list_some`](Self::list_some); each has the other as its
+    /// default. This one suits a store that gets all locks by one query.
     fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
         attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send {
+        async move {
+            let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
+            Ok(listed.await?.map(|listed| listed.locks))
+        }
+    }
 
-    /// The first `most` of these by key, and the number of the others. The default lists all of
-    /// them, which suits a store that gets them by one query. A store that looks at each lock by
-    /// itself should look at no more than `most`.
+    /// The first `most` of these by key, and the number of the others. A store that looks at each
+    /// lock by itself should provide this, and look at no more than `most`.
     fn list_some(
         &self,
         prefix: &str,
@@ -423,8 +430,13 @@ impl Context {
     /// How long one answer may take. It leaves time to ask another server, or to ask over a new
     /// connection, if no answer comes.
     pub fn patience(&self) -> Duration {
-        self.request_timeout.mul_f64(0.4)
+        patience(self.request_timeout)
     }
+}
+
+/// How long one answer may take, if an operation may take this long.
+pub(crate) fn patience(request_timeout: Duration) -> Duration {
+    request_timeout.mul_f64(0.4)
 }
 
 /// How the locks that are waited for are looked at.
@@ -627,6 +639,14 @@ pub enum Freed {
 }
 
 impl Freed {
+    /// The answer of a store that knows whether there was something to release.
+    pub fn of(was_held: bool) -> Self {
+        match was_held {
+            true => Self::Released,
+            false => Self::NotHeld,
+        }
+    }
+
     /// What the caller is told. `repeated`: an earlier release may have been run.
     pub(crate) fn released(self, repeated: bool) -> Released {
         match self {
@@ -718,9 +738,33 @@ impl Failure {
         Self::new(Cause::Error(error), next, Applied::No)
     }
 
+    /// The store refused and has done nothing, and would refuse again, even if it says that it is
+    /// unavailable.
+    pub fn stop(error: BackendError) -> Self {
+        Self::refused(error).then(Next::Stop)
+    }
+
     /// There was no time left to send anything.
     pub fn not_sent() -> Self {
         Self::silent(Applied::No)
+    }
+
+    /// What was looked at has changed before the step that depends on it, so nothing was done. It
+    /// is asked again at once.
+    pub fn ask_again() -> Self {
+        Self::not_sent().then(Next::Now)
+    }
+
+    /// The same failure of an attempt that may have done this.
+    #[must_use]
+    pub fn with(self, applied: Applied) -> Self {
+        Self { applied, ..self }
+    }
+
+    /// The same failure with this to do next.
+    #[must_use]
+    pub fn then(self, next: Next) -> Self {
+        Self { next, ..self }
     }
 }
 

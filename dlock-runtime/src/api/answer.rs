@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
 
 use crate::error::LockError;
 
@@ -62,8 +63,51 @@ pub(super) fn answer(error: &LockError) -> Answer {
     }
 }
 
+/// The response for a request that ended with this error.
+pub(super) fn respond<Out: From<&'static str>>(
+    error: LockError,
+    (status, retry_after, body): Answer,
+) -> Response<Out> {
+    let mut response = Response::new(Out::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(time) = retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(time)));
+    }
+    response.extensions_mut().insert(error);
+    response
+}
+
+/// Logs the error of a request that got this status, if an operator should know. A macro, since
+/// the target of a log line is a constant.
+macro_rules! log_failed {
+    ($target:literal, $error:expr, $status:expr) => {{
+        static TURNED_AWAY: $crate::api::turned_away::Limited =
+            $crate::api::turned_away::Limited::new();
+
+        let error = $error;
+        if $status == http::StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(target: $target, %error, "a request has failed");
+        } else if let $crate::LockError::Unavailable { .. } = error
+            && let Some((untold, since)) = TURNED_AWAY.one_more()
+        {
+            tracing::warn!(
+                target: $target,
+                %error,
+                untold,
+                ?since,
+                "a request was turned away; of those that follow, one line in 5 s has the number \
+                 in `untold`, and the time since the line before it in `since`"
+            );
+        }
+    }};
+}
+
+pub(super) use log_failed;
+
 /// For `Retry-After`: rounded up and never 0, which would mean "at once".
-pub(super) fn whole_seconds(time: Duration) -> u64 {
+fn whole_seconds(time: Duration) -> u64 {
     let begun = u64::from(time.subsec_nanos() > 0);
     time.as_secs().saturating_add(begun).max(1)
 }

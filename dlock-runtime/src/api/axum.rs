@@ -1,14 +1,9 @@
 //! What an axum handler answers when it did not get the lock, or lost it.
 
 use axum_core::response::{IntoResponse, Response};
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, StatusCode, header};
 
-use super::answer::{answer, whole_seconds};
-use super::turned_away::Limited;
+use super::answer::{answer, log_failed, respond};
 use crate::error::LockError;
-
-static TURNED_AWAY: Limited = Limited::new();
 
 /// With feature `axum`, a handler may return a `LockError`.
 ///
@@ -71,32 +66,8 @@ static TURNED_AWAY: Limited = Limited::new();
 /// ```
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
-        let (status, retry_after, body) = answer(&self);
-        match &self {
-            error if status == StatusCode::INTERNAL_SERVER_ERROR => {
-                tracing::error!(target: "dlock::axum", %error, "a request has failed");
-            }
-            error @ Self::Unavailable { .. } => {
-                if let Some((untold, since)) = TURNED_AWAY.one_more() {
-                    tracing::warn!(
-                        target: "dlock::axum",
-                        %error,
-                        untold,
-                        ?since,
-                        "a request was turned away; of those that follow, one line in 5 s has the \
-                         number in `untold`, and the time since the line before it in `since`"
-                    );
-                }
-            }
-            _ => {}
-        }
-        let json = HeaderValue::from_static("application/json");
-        let mut response = (status, [(header::CONTENT_TYPE, json)], body).into_response();
-        if let Some(time) = retry_after {
-            let seconds = HeaderValue::from(whole_seconds(time));
-            response.headers_mut().insert(RETRY_AFTER, seconds);
-        }
-        response.extensions_mut().insert(self);
-        response
+        let answer = answer(&self);
+        log_failed!("dlock::axum", &self, answer.0);
+        respond(self, answer)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::manager::LockManager;
-use crate::backend::{BackendError, HolderInfo, LockInfo, Released, TokenTier, WaiterInfo};
+use super::manager::{LockManager, lock_named};
+use crate::backend::{HolderInfo, LockInfo, Released, TokenTier, WaiterInfo};
 use crate::error::LockError;
-use crate::key::{LockKey, Shown, namespaced};
+use crate::key::{LockKey, namespaced};
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
 impl LockManager {
@@ -154,11 +154,7 @@ impl LockManager {
             let broken = backend.break_waiter(&full, &asked).await?;
             Ok((broken == Released::Released).then_some(asked))
         };
-        let broken: Result<_, BackendError> = broken.await;
-        match broken {
-            Ok(broken) => Ok(broken),
-            Err(error) => Err(self.not_broken(name, error).await),
-        }
+        self.told(|| lock_named(name), broken).await
     }
 
     /// Breaks the lock only if the chosen owner still holds it: the store compares the owners.
@@ -169,32 +165,23 @@ impl LockManager {
     ) -> Result<Option<HolderInfo>, LockError> {
         let name = self.single(&key, "break")?;
         let (backend, full) = (&self.inner().leases.backend, self.full(name));
-        let lock = match backend.inspect(&full).await {
-            Ok(Some(lock)) => lock,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(self.not_broken(name, error).await),
+        let subject = || lock_named(name);
+        let Some(lock) = self.told(subject, backend.inspect(&full)).await? else {
+            return Ok(None);
         };
         let unsupported = |reason| LockError::Unsupported {
-            subject: format!("lock `{}`", Shown(name)),
+            subject: subject(),
             reason,
         };
         let Some(holder) = choose(&lock).map_err(unsupported)? else {
             return Ok(None);
         };
-        match backend.break_lock(&full, holder).await {
-            Ok(Released::Released) => Ok(Some(holder.clone())),
-            Ok(Released::NotHeld) => Ok(None),
-            Err(error) => Err(self.not_broken(name, error).await),
-        }
+        let broken = self.told(subject, backend.break_lock(&full, holder));
+        Ok((broken.await? == Released::Released).then(|| holder.clone()))
     }
 
     fn full(&self, name: &Arc<str>) -> Arc<str> {
         namespaced(&self.inner().settings.namespace, name)
-    }
-
-    async fn not_broken(&self, name: &Arc<str>, error: BackendError) -> LockError {
-        let subject = format!("lock `{}`", Shown(name));
-        self.inner().store_failed(subject, error).await
     }
 }
 

@@ -104,13 +104,8 @@ impl LockManager {
         let name = self.single(&key, "forget")?;
         check_remembers(&self.inner.at_start, || format!("lock `{key}`"))?;
         let full = namespaced(&self.inner.settings.namespace, name);
-        match self.inner.leases.backend.forget(&full).await {
-            Ok(forgotten) => Ok(forgotten),
-            Err(error) => {
-                let subject = format!("lock `{}`", Shown(name));
-                Err(self.inner.store_failed(subject, error).await)
-            }
-        }
+        let forgotten = self.inner.leases.backend.forget(&full);
+        self.told(|| lock_named(name), forgotten).await
     }
 
     /// What the store knows of a lock. `None` if nobody holds it and its work is not remembered as
@@ -123,13 +118,9 @@ impl LockManager {
         let key = key.into();
         let name = self.single(&key, "inspect")?;
         let full = namespaced(&self.inner.settings.namespace, name);
-        match self.inner.leases.backend.inspect(&full).await {
-            Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
-            Err(error) => {
-                let subject = format!("lock `{}`", Shown(name));
-                Err(self.inner.store_failed(subject, error).await)
-            }
-        }
+        let info = self.inner.leases.backend.inspect(&full);
+        let info = self.told(|| lock_named(name), info).await?;
+        Ok(info.map(|info| self.without_namespace(info)))
     }
 
     /// The locks of this manager's namespace whose key begins with `prefix`, or all of them for
@@ -142,10 +133,8 @@ impl LockManager {
     /// can begin like this.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         let full = self.prefix(prefix)?;
-        match self.inner.leases.backend.list(&full).await {
-            Ok(locks) => Ok(self.listed(locks)),
-            Err(error) => Err(self.not_listed(prefix, error).await),
-        }
+        let locks = self.inner.leases.backend.list(&full);
+        Ok(self.listed(self.told(|| listing(prefix), locks).await?))
     }
 
     /// The first `most` locks of [`list`](Self::list), by key, and the number of the others: for
@@ -171,13 +160,10 @@ impl LockManager {
     /// Those of [`list`](Self::list).
     pub async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, LockError> {
         let full = self.prefix(prefix)?;
-        match self.inner.leases.backend.list_some(&full, most).await {
-            Ok(mut listed) => {
-                listed.locks = self.listed(listed.locks);
-                Ok(listed)
-            }
-            Err(error) => Err(self.not_listed(prefix, error).await),
-        }
+        let listed = self.inner.leases.backend.list_some(&full, most);
+        let mut listed = self.told(|| listing(prefix), listed).await?;
+        listed.locks = self.listed(listed.locks);
+        Ok(listed)
     }
 
     fn prefix(&self, prefix: &str) -> Result<Arc<str>, LockError> {
@@ -197,12 +183,16 @@ impl LockManager {
         bare.collect()
     }
 
-    async fn not_listed(&self, prefix: &str, error: BackendError) -> LockError {
-        let subject = match prefix {
-            "" => "listing the locks".to_owned(),
-            prefix => format!("listing the locks `{}…`", Shown(prefix)),
-        };
-        self.inner.store_failed(subject, error).await
+    /// The answer of the store, or its error, which begins with the subject.
+    pub(super) async fn told<T>(
+        &self,
+        subject: impl FnOnce() -> String,
+        asked: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, LockError> {
+        match asked.await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.inner.store_failed(subject(), error).await),
+        }
     }
 
     /// Checks that the store answers and lets this user look at locks, as a readiness probe may do
@@ -226,10 +216,8 @@ impl LockManager {
     pub async fn ping(&self) -> Result<(), LockError> {
         // Any key will do: the answer is ignored.
         let key = namespaced(&self.inner.settings.namespace, &Arc::from("dlock-ping"));
-        match self.inner.leases.backend.inspect(&key).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.inner.store_failed("ping".to_owned(), error).await),
-        }
+        let answer = self.inner.leases.backend.inspect(&key);
+        self.told(|| "ping".to_owned(), answer).await.map(drop)
     }
 
     /// Checks the servers of the store, for operators: whether each accepts a connection, its
@@ -295,6 +283,18 @@ impl LockManager {
             info.key = bare.to_owned();
         }
         info
+    }
+}
+
+/// How an error names a lock.
+pub(super) fn lock_named(name: &str) -> String {
+    format!("lock `{}`", Shown(name))
+}
+
+fn listing(prefix: &str) -> String {
+    match prefix {
+        "" => "listing the locks".to_owned(),
+        prefix => format!("listing the locks `{}…`", Shown(prefix)),
     }
 }
 

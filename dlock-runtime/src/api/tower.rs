@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::answer::{answer, whole_seconds};
+use super::answer::{answer, log_failed, respond};
 use super::manager::LockManager;
 use super::run::Run;
-use super::turned_away::Limited;
 use crate::backend::Mode;
 use crate::core::inner::Inner;
 use crate::error::LockError;
@@ -193,38 +191,15 @@ where
     }
 }
 
-static TURNED_AWAY: Limited = Limited::new();
-
 fn turned_away<Out: From<&'static str>>(error: LockError, status: StatusCode) -> Response<Out> {
     let too_many = |waited| (status, Some(waited), r#"{"error":"too_many_requests"}"#);
-    let (status, retry_after, body) = match &error {
+    let answer = match &error {
         LockError::Busy { .. } => too_many(Duration::ZERO),
         LockError::Timeout { waited, .. } => too_many(*waited),
         _ => answer(&error),
     };
-    if status == StatusCode::INTERNAL_SERVER_ERROR {
-        tracing::error!(target: "dlock::tower", %error, "a request has failed");
-    } else if let LockError::Unavailable { .. } = &error
-        && let Some((untold, since)) = TURNED_AWAY.one_more()
-    {
-        tracing::warn!(
-            target: "dlock::tower",
-            %error,
-            untold,
-            ?since,
-            "a request was turned away; of those that follow, one line in 5 s has the number in \
-             `untold`, and the time since the line before it in `since`"
-        );
-    }
-    let mut response = Response::new(Out::from(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(time) = retry_after {
-        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(time)));
-    }
-    response.extensions_mut().insert(error);
-    response
+    log_failed!("dlock::tower", &error, answer.0);
+    respond(error, answer)
 }
 
 impl<K> fmt::Debug for LimitLayer<K> {

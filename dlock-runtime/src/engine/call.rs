@@ -17,9 +17,13 @@ pub(crate) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// other for a while.
 const AT_ONCE: u32 = 4;
 
-/// Repeats an operation until an attempt succeeds or no further attempt is allowed.
+/// Repeats an operation until an attempt succeeds or no further attempt is allowed. `$note` sees
+/// each failure.
 macro_rules! attempts {
     ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
+        attempts!($call, |$deadline, $attempt| $ask, |_failure| ())
+    };
+    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr, |$failure:pat_param| $note:expr) => {
         loop {
             let ($deadline, $attempt) = match $call.begin() {
                 Ok(deadline) => (deadline, &mut $call.attempt),
@@ -27,7 +31,11 @@ macro_rules! attempts {
             };
             let failure = match $ask.await {
                 Ok(answer) => break Ok(answer),
-                Err(failure) => failure,
+                Err(failure) => {
+                    let $failure = &failure;
+                    $note;
+                    failure
+                }
             };
             if let Err(error) = $call.failed(failure).await {
                 break Err(error);
@@ -37,6 +45,21 @@ macro_rules! attempts {
 }
 
 pub(crate) use attempts;
+
+/// Asks for part after part until an answer is the last one. Each part gets as much time again.
+macro_rules! parts {
+    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
+        loop {
+            match attempts!($call, |$deadline, $attempt| $ask) {
+                Ok(Some(found)) => break Ok(found),
+                Ok(None) => $call.start_again(),
+                Err(error) => break Err(error),
+            }
+        }
+    };
+}
+
+pub(crate) use parts;
 
 pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,

@@ -92,7 +92,7 @@ impl Events {
         }))
     }
 
-    pub(super) fn waiters(&self) -> &Waiters {
+    pub(crate) fn waiters(&self) -> &Waiters {
         &self.0.waiters
     }
 
@@ -112,11 +112,9 @@ impl Events {
     /// The owner was granted the lock by its place in the queue. If the owner does not wait, the
     /// listener deals with the grant.
     pub fn granted(&self, owner: Owner, key: &str, place: &str) {
-        if !self.0.waiters.wake(owner, key)
-            && let Some(listener) = self.0.listener.get()
-        {
+        if !self.0.waiters.wake(owner, key) {
             // A holder is recorded before it leaves the waiters, so it is not missed.
-            listener.granted(key, place, self.0.holders.get(owner));
+            self.tell(|listener| listener.granted(key, place, self.0.holders.get(owner)));
         }
     }
 
@@ -127,63 +125,41 @@ impl Events {
         self.0.waiters.knows(owner, key) || self.0.holders.get(owner).is_some()
     }
 
-    /// Whether somebody waits for this lock, or asks for a place in its queue.
-    #[cfg(feature = "redis")]
-    pub(crate) fn waits(&self, key: &str) -> bool {
-        self.0.waiters.has(key)
-    }
-
-    /// Whether this owner waits for this lock, or asks for a place.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
-        self.0.waiters.is_waiting(owner, key)
-    }
-
-    /// Waits until some lock has lost its last waiter. Only one task is notified.
-    #[cfg(feature = "redis")]
-    pub(crate) async fn left(&self) {
-        self.0.waiters.left().await;
-    }
-
     /// A lock is free, or may be.
     pub fn freed(&self, key: &str) {
         self.0.waiters.wake_key(key);
-        if let Some(listener) = self.0.listener.get() {
-            listener.freed(key);
-        }
+        self.tell(|listener| listener.freed(key));
     }
 
     /// A lock is free, since the owner of this name has given it back.
     #[cfg(any(test, feature = "quorum"))]
     pub(crate) fn freed_by(&self, owner: &str, key: &str) {
-        if let Some(listener) = self.0.listener.get() {
-            listener.given_back(key, owner);
-        }
+        self.tell(|listener| listener.given_back(key, owner));
         self.freed(key);
     }
 
     /// So many processes were told that this request has given the lock back.
     #[cfg(any(test, feature = "quorum"))]
     pub(crate) fn told(&self, request: &Request, processes: usize) {
-        if let Some(listener) = self.0.listener.get() {
-            listener.told(request, processes);
-        }
+        self.tell(|listener| listener.told(request, processes));
     }
 
     /// This waiter may get the lock now.
     #[cfg(feature = "postgres")]
     pub(crate) fn freed_for(&self, owner: Owner, key: &str) {
         self.0.waiters.wake(owner, key);
-        if let Some(listener) = self.0.listener.get() {
-            listener.freed(key);
-        }
+        self.tell(|listener| listener.freed(key));
     }
 
     /// Messages may have been missed, so every waiter asks again.
     pub fn missed(&self) {
         self.0.waiters.wake_all();
+        self.tell(|listener| listener.missed());
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn Listener)) {
         if let Some(listener) = self.0.listener.get() {
-            listener.missed();
+            what(&**listener);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::attempts;
+use super::call::{attempts, parts};
 use crate::apart::outlined;
 use crate::backend::{BackendError, Listed, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
@@ -182,18 +182,13 @@ impl<S: Store> Running<S> {
     pub(crate) async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         let mut call = self.call();
         let mut repeated = false;
-        loop {
-            let deadline = call.begin()?;
-            let forgetting = self.store.forget(key, deadline, &mut call.attempt);
-            match forgetting.await {
-                // An earlier attempt that was not answered may have removed the mark.
-                Ok(forgotten) => return Ok(forgotten || repeated),
-                Err(failure) => {
-                    repeated |= may_have_been_done(&failure);
-                    call.failed(failure).await?;
-                }
-            }
-        }
+        let forgotten = attempts!(
+            call,
+            |deadline, attempt| self.store.forget(key, deadline, attempt),
+            |failure| repeated |= may_have_been_done(failure)
+        );
+        // An earlier attempt that was not answered may have removed the mark.
+        Ok(forgotten? || repeated)
     }
 
     pub(crate) async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
@@ -208,17 +203,11 @@ impl<S: Store> Running<S> {
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
         let mut call = self.call();
         let mut repeated = false;
-        let freed = loop {
-            let deadline = call.begin()?;
-            let breaking = self.store.break_off(broken, deadline, &mut call.attempt);
-            match breaking.await {
-                Ok(freed) => break freed,
-                Err(failure) => {
-                    repeated |= failure.applied != Applied::No;
-                    call.failed(failure).await?;
-                }
-            }
-        };
+        let freed = attempts!(
+            call,
+            |deadline, attempt| self.store.break_off(broken, deadline, attempt),
+            |failure| repeated |= failure.applied != Applied::No
+        )?;
         // The store may not notify the waiters of this process.
         self.events.waiters().wake_key(&broken.key);
         Ok(freed.released(repeated))
@@ -242,15 +231,9 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let mut call = self.call();
-        loop {
-            let part = attempts!(call, |deadline, attempt| self
-                .store
-                .list(prefix, deadline, attempt));
-            match part? {
-                Some(found) => return Ok(found),
-                None => call.start_again(),
-            }
-        }
+        parts!(call, |deadline, attempt| self
+            .store
+            .list(prefix, deadline, attempt))
     }
 
     pub(crate) async fn list_some(
@@ -259,15 +242,9 @@ impl<S: Store> Running<S> {
         most: usize,
     ) -> Result<Listed, BackendError> {
         let mut call = self.call();
-        loop {
-            let part = attempts!(call, |deadline, attempt| self
-                .store
-                .list_some(prefix, most, deadline, attempt));
-            match part? {
-                Some(found) => return Ok(found),
-                None => call.start_again(),
-            }
-        }
+        parts!(call, |deadline, attempt| self
+            .store
+            .list_some(prefix, most, deadline, attempt))
     }
 }
 

@@ -135,13 +135,15 @@ impl Waiters {
         state.entry(key, owner).is_some() || state.leaving.contains_key(&owner)
     }
 
+    /// Whether somebody waits for this lock, or asks for a place in its queue.
     #[cfg(feature = "redis")]
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.state.lock().keys.contains_key(key)
     }
 
+    /// Whether this owner waits for this lock, or asks for a place.
     #[cfg(feature = "redis")]
-    pub(super) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
+    pub(crate) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
         self.state.lock().entry(key, owner).is_some()
     }
 
@@ -172,9 +174,9 @@ impl Waiters {
         self.change.notified().await;
     }
 
-    /// Waits until some key has lost its last waiter.
+    /// Waits until some key has lost its last waiter. Only one task is notified.
     #[cfg(feature = "redis")]
-    pub(super) async fn left(&self) {
+    pub(crate) async fn left(&self) {
         self.left.notified().await;
     }
 

@@ -69,38 +69,33 @@ impl BackendError {
 
     /// The store can only end the leases of its own holders.
     pub(crate) fn cannot_break<'a>(store: impl Into<Option<&'a str>>) -> Self {
-        let message = format!(
-            "{} cannot break a lock; end the process that holds it, or wait until its lease ends",
-            the_store(store.into()),
-        );
-        Self::new(BackendErrorKind::Unsupported, message)
+        let what = "cannot break a lock; end the process that holds it, or wait until its lease \
+                    ends";
+        Self::unsupported(store.into(), what)
     }
 
     /// The store cannot remove anybody from its queue.
     pub(crate) fn keeps_its_waiters<'a>(store: impl Into<Option<&'a str>>) -> Self {
-        let message = format!(
-            "{} cannot take a waiter out of its queue; end the process that waits",
-            the_store(store.into()),
-        );
-        Self::new(BackendErrorKind::Unsupported, message)
+        let what = "cannot take a waiter out of its queue; end the process that waits";
+        Self::unsupported(store.into(), what)
     }
 
     /// The store leaves no marks.
     pub(crate) fn remembers_nothing<'a>(store: impl Into<Option<&'a str>>) -> Self {
-        let message = format!(
-            "{} has no `once`, and so nothing to forget",
-            the_store(store.into()),
-        );
-        Self::new(BackendErrorKind::Unsupported, message)
+        Self::unsupported(store.into(), "has no `once`, and so nothing to forget")
     }
 
     /// The store's tokens begin where they begin.
     pub(crate) fn keeps_its_tokens<'a>(store: impl Into<Option<&'a str>>, why: &str) -> Self {
-        let message = format!(
-            "{} cannot lift its fencing tokens: {why}; leave `token_floor` out, and let what \
-             compares them forget those of the store before",
-            the_store(store.into()),
+        let what = format_args!(
+            "cannot lift its fencing tokens: {why}; leave `token_floor` out, and let what compares \
+             them forget those of the store before"
         );
+        Self::unsupported(store.into(), what)
+    }
+
+    fn unsupported(store: Option<&str>, what: impl fmt::Display) -> Self {
+        let message = format!("{} {what}", the_store(store));
         Self::new(BackendErrorKind::Unsupported, message)
     }
 

@@ -40,13 +40,8 @@ impl<V: Voter> Quorum<V> {
             let answers = match asked.await {
                 Ok(answers) => answers,
                 Err(_) if voted.len() >= self.majority() => return Ok(Freed::Released),
-                Err(failure) => {
-                    return Err(Failure {
-                        // The voters that were reached have done it.
-                        applied: Applied::Answered,
-                        ..failure
-                    });
-                }
+                // The voters that were reached have done it.
+                Err(failure) => return Err(failure.with(Applied::Answered)),
             };
             let had = answers.iter().filter(|(_, had)| *had == Released::Released);
             let had: VoterSet = had.map(|(voter, _)| *voter).collect();
@@ -54,10 +49,7 @@ impl<V: Voter> Quorum<V> {
             voted.extend(had);
             let was_held = voted.len() >= self.majority();
             if all_answered || none_had {
-                return Ok(match was_held {
-                    true => Freed::Released,
-                    false => Freed::NotHeld,
-                });
+                return Ok(Freed::of(was_held));
             }
             // Some of the time is kept for asking again.
             let left = self.time.remaining(deadline).mul_f64(0.9);
@@ -66,10 +58,7 @@ impl<V: Voter> Quorum<V> {
             if self.time.has_passed(deadline) {
                 return match was_held {
                     true => Ok(Freed::Released),
-                    false => Err(Failure {
-                        applied: Applied::Answered,
-                        ..Failure::not_sent()
-                    }),
+                    false => Err(Failure::silent(Applied::Answered)),
                 };
             }
         }

@@ -223,11 +223,9 @@ impl<V: Voter> Quorum<V> {
                 Some((_, Err(error))) => failed.push(error),
                 None => {
                     self.doubt(&(&voters - &freed));
-                    return Err(Failure {
-                        // The voters that were reached have released it.
-                        applied: Applied::Answered,
-                        ..self.too_few(freed.len(), &failed)
-                    });
+                    // The voters that were reached have released it.
+                    let failure = self.too_few(freed.len(), &failed);
+                    return Err(failure.with(Applied::Answered));
                 }
             }
         }
@@ -245,11 +243,7 @@ impl<V: Voter> Quorum<V> {
             self.members[voter].engine.give_back(&vote);
         }
         // The voters that still had the vote are no majority: the lease had ended.
-        Ok(if voters.len() - not_held < self.majority() {
-            Freed::NotHeld
-        } else {
-            Freed::Released
-        })
+        Ok(Freed::of(voters.len() - not_held >= self.majority()))
     }
 }
 

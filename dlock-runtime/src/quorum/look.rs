@@ -29,6 +29,11 @@ pub(super) struct Listing {
     locks: Vec<LockInfo>,
 }
 
+/// A voter that is out may be missing. One that refuses fails the operation.
+pub(super) fn is_out(_: usize, error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::Unavailable
+}
+
 impl<V: Voter> Quorum<V> {
     /// Checks the voters at the start: a majority must answer, and none may refuse.
     pub(super) async fn see_to_voters(&self, deadline: Deadline) -> Result<(), Failure> {
@@ -47,16 +52,11 @@ impl<V: Voter> Quorum<V> {
             let patience = self.time.after(self.patience);
             Ok(member.voter().identity(patience).await)
         };
-        let may_be_missing =
-            |_, error: &BackendError| error.kind() == BackendErrorKind::Unavailable;
         let answers = self
-            .ask_most(self.all(), deadline, AT_THE_START, ask, may_be_missing)
+            .ask_most(self.all(), deadline, AT_THE_START, ask, is_out)
             .await
             // No retry: each voter was asked for as long as there was time.
-            .map_err(|failure| Failure {
-                next: Next::Stop,
-                ..failure
-            })?;
+            .map_err(|failure| failure.then(Next::Stop))?;
         let (mut missing, mut identities) = (self.all(), HashMap::new());
         for (voter, identity) in answers {
             missing.remove(&voter);

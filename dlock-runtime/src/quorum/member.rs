@@ -17,7 +17,7 @@ use super::voter::{Vote, Voter};
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::Deadline;
 use crate::engine::Running;
-use crate::engine::call::attempts;
+use crate::engine::call::{attempts, parts};
 use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure, LeftBehind};
 use crate::sync::{Mutex, found};
@@ -116,15 +116,9 @@ impl<V: Voter> Member<V> {
     /// The keys of its locks that begin so. Each step has as long as an answer may take.
     pub(super) async fn keys(&self, prefix: &str) -> Result<BTreeSet<String>, BackendError> {
         let mut call = self.engine.call();
-        loop {
-            let part = attempts!(call, |deadline, attempt| self
-                .voter()
-                .keys(prefix, deadline, attempt));
-            match part? {
-                Some(found) => return Ok(found),
-                None => call.start_again(),
-            }
-        }
+        parts!(call, |deadline, attempt| self
+            .voter()
+            .keys(prefix, deadline, attempt))
     }
 
     /// Called when the lock is granted by other votes. Returns the part if its request is still

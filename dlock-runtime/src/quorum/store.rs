@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::ballot::no_quorum;
 use super::election::Attempt;
 use super::lease::Votes;
-use super::look::AT_THE_START;
+use super::look::{AT_THE_START, is_out};
 use super::member::Member;
 use super::subscriptions::{Subscription, Subscriptions, VoterListener};
 use super::turns::Turns;
@@ -17,8 +17,8 @@ use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
 use crate::backend::origin::Process;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, Finding, Listed, LockInfo, Mode, Renewed,
-    Request, Servers, TokenTier,
+    BackendError, Capabilities, Finding, Listed, LockInfo, Mode, Renewed, Request, Servers,
+    TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -220,9 +220,7 @@ impl<V: Voter> Store for Quorum<V> {
             let member = Arc::clone(member);
             async move { member.engine.raise_tokens(floor).await }
         };
-        let may_be_missing =
-            |_, error: &BackendError| error.kind() == BackendErrorKind::Unavailable;
-        let raised = self.ask_most(self.all(), deadline, AT_THE_START, raise, may_be_missing);
+        let raised = self.ask_most(self.all(), deadline, AT_THE_START, raise, is_out);
         raised.await.map(drop)
     }
 

@@ -5,6 +5,12 @@
 macro_rules! driven {
     ($backend:ident $(<$kind:ident: $bound:ident>)?, $store:ty) => {
         impl$(<$kind: $bound>)? $backend$(<$kind>)? {
+            fn over(config: <$store as crate::store::Store>::Config) -> Self {
+                Self {
+                    engine: Engine::new(config),
+                }
+            }
+
             /// How long an operation waits for the servers in all, 5 seconds by
             /// default: an outage is reported after this time.
             /// From a millisecond to 24 hours, or it is refused at the start.

@@ -13,7 +13,7 @@ use super::settings::Recipe;
 use super::store::EtcdStore;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
-use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
+use crate::store::{Break, Failure, Freed, Whose};
 
 /// How long the store remembers who was taken out of a queue. The waiter is told at once, or by the
 /// next look.
@@ -50,10 +50,8 @@ impl EtcdStore {
                 };
                 let delete = TxnOp::delete(&*place.key, None);
                 let delete = Txn::new().when([is_there(place)]).and_then([delete]);
-                match self.members.txn(delete, deadline).await?.succeeded() {
-                    true => Ok(Freed::Released),
-                    false => Ok(Freed::NotHeld),
-                }
+                let deleted = self.members.txn(delete, deadline).await?;
+                Ok(Freed::of(deleted.succeeded()))
             }
             Whose::Waiter(waiter) => {
                 let (held, waiting) = (&queue[..holding], &queue[holding..]);
@@ -99,11 +97,7 @@ impl EtcdStore {
         {
             true => Ok(Freed::Released),
             // One of these places has gone, so the waiter may hold the lock by now.
-            false => Err(Failure {
-                cause: Cause::Silence,
-                next: Next::Now,
-                applied: Applied::No,
-            }),
+            false => Err(Failure::ask_again()),
         }
     }
 

@@ -70,70 +70,48 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
 /// not: calls that a server passes on to itself lose them. (`api/v3rpc/rpctypes/error.go` in etcd.)
 fn meaning(error: &Error) -> Meaning<ErrorClass> {
     use ErrorClass::{AskElsewhere, LeaseExists, LeaseNotFound, LogIn};
+    let (config, unavailable) = (Meaning::config, Meaning::unavailable);
     let message = match error {
         Error::GRpcStatus(status) => status.message(),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
-            return Meaning::config("");
+            return config("");
         }
         // The message is the client's own.
         Error::LeaseKeepAliveError(text) if text.contains("not found") => {
-            return Meaning::unavailable(LeaseNotFound, "");
+            return unavailable(LeaseNotFound, "");
         }
         _ => "",
     };
-    let too_long = Meaning::config("use a shorter key");
-    let table = [
-        (
-            "requested lease not found",
-            Meaning::unavailable(LeaseNotFound, ""),
-        ),
-        (
-            "lease already exists",
-            Meaning::unavailable(LeaseExists, ""),
-        ),
-        ("invalid auth token", Meaning::unavailable(LogIn, "")),
-        (
-            "revision of auth store is old",
-            Meaning::unavailable(LogIn, ""),
-        ),
-        (
-            "authentication failed",
-            Meaning::config("check the user and the password in the URL"),
-        ),
-        (
-            "user name is empty",
-            Meaning::config("this server wants a user: etcd://user:password@host"),
-        ),
-        (
-            "authentication is not enabled",
-            Meaning::config("this server knows no users: leave them out of the URL"),
-        ),
-        (
-            "permission denied",
-            Meaning::denied(
-                "give this user's role reading and writing of all keys that begin with the prefix \
-                 (`etcdctl role grant-permission ROLE readwrite dlock/ --prefix`)",
-            ),
-        ),
-        ("too large", too_long),
-        ("is too long", too_long),
-        (
-            "too many operations",
-            Meaning::config("start the server with --max-txn-ops=128 or more, as is its default"),
-        ),
-        (
-            "database space exceeded",
-            Meaning::unavailable(
-                AskElsewhere,
-                "compact and defragment it, then `etcdctl alarm disarm`",
-            ),
-        ),
-    ];
-    let mut rows = table.into_iter();
-    let row = rows.find(|(text, _)| message.contains(text));
-    row.map_or(Meaning::unavailable(AskElsewhere, ""), |(_, meaning)| {
-        meaning
-    })
+    let says = |text| message.contains(text);
+    if says("requested lease not found") {
+        unavailable(LeaseNotFound, "")
+    } else if says("lease already exists") {
+        unavailable(LeaseExists, "")
+    } else if says("invalid auth token") || says("revision of auth store is old") {
+        unavailable(LogIn, "")
+    } else if says("authentication failed") {
+        config("check the user and the password in the URL")
+    } else if says("user name is empty") {
+        config("this server wants a user: etcd://user:password@host")
+    } else if says("authentication is not enabled") {
+        config("this server knows no users: leave them out of the URL")
+    } else if says("permission denied") {
+        Meaning::denied(
+            "give this user's role reading and writing of all keys that begin with the prefix \
+             (`etcdctl role grant-permission ROLE readwrite dlock/ --prefix`)",
+        )
+    } else if says("too large") || says("is too long") {
+        config("use a shorter key")
+    } else if says("too many operations") {
+        config("start the server with --max-txn-ops=128 or more, as is its default")
+    } else if says("database space exceeded") {
+        unavailable(
+            AskElsewhere,
+            "compact and defragment it, then `etcdctl alarm disarm`",
+        )
+    } else {
+        unavailable(AskElsewhere, "")
+    }
 }
 
 /// A status that the client has made itself says little without its causes.
@@ -171,9 +149,5 @@ pub(super) fn nonsense(place: &str) -> Failure {
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"
     ));
-    Failure {
-        cause: Cause::Error(error),
-        next: Next::Pause,
-        applied: Applied::Answered,
-    }
+    Failure::refused(error).with(Applied::Answered)
 }

@@ -167,12 +167,18 @@ pub(super) async fn read_all(
         let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
         client.txn(look).await
     };
-    let answers = members.ask(deadline, read).await?.op_responses();
-    let found = answers.into_iter().flat_map(|answer| match answer {
+    let answer = members.ask(deadline, read).await?;
+    Ok(found(answer.op_responses()).collect())
+}
+
+/// The keys that the requests of a transaction have found.
+pub(super) fn found(
+    answers: impl IntoIterator<Item = TxnOpResponse>,
+) -> impl Iterator<Item = KeyValue> {
+    answers.into_iter().flat_map(|answer| match answer {
         TxnOpResponse::Get(mut found) => found.take_kvs(),
         _ => Vec::new(),
-    });
-    Ok(found.collect())
+    })
 }
 
 /// The places that hold the lock.

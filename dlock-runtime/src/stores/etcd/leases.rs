@@ -85,10 +85,7 @@ impl Leases {
         match self.members.ask(deadline, grant).await {
             Ok(granted) => Ok((granted, sent_at)),
             // If the answer is lost, the lease ends by itself, with nothing attached.
-            Err(failed) => Err(Failure {
-                applied: Applied::No,
-                ..failed.into()
-            }),
+            Err(failed) => Err(Failure::from(failed).with(Applied::No)),
         }
     }
 
@@ -117,12 +114,7 @@ impl Leases {
                 Ok(()) => return Ok(()),
                 // The lease has ended in between.
                 Err(failed) if failed.class == ErrorClass::LeaseNotFound => {}
-                Err(failed) => {
-                    return Err(Failure {
-                        applied: Applied::No,
-                        ..failed.into()
-                    });
-                }
+                Err(failed) => return Err(Failure::from(failed).with(Applied::No)),
             }
         }
     }

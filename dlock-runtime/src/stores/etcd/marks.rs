@@ -11,7 +11,7 @@ use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp
 
 use super::batches::Write;
 use super::errors::{ErrorClass, Failed, foreign};
-use super::inspect::owner_of;
+use super::inspect::{found, owner_of};
 use super::leases::seconds;
 use super::names::LockName;
 use super::queue::Key;
@@ -37,11 +37,7 @@ impl LockName {
         place: &str,
     ) -> Result<Option<String>, Failure> {
         let name = self.mark();
-        let mut marks = answers.into_iter().filter_map(|answer| match answer {
-            TxnOpResponse::Get(found) => found.kvs().first().cloned(),
-            _ => None,
-        });
-        match marks.find(|key| key.key() == name.as_bytes()) {
+        match found(answers).find(|key| key.key() == name.as_bytes()) {
             None => Ok(None),
             Some(mark) => match owner_of(&mark) {
                 Some(owner) => Ok(Some(owner.to_owned())),
@@ -93,10 +89,7 @@ impl EtcdStore {
         let look = Txn::new().and_then([lock.get_mark()]);
         // A look changes nothing, even if its answer is lost.
         let seen = self.members.txn(look, deadline).await;
-        let seen = seen.map_err(|failed| Failed {
-            applied: Applied::No,
-            ..failed
-        })?;
+        let seen = seen.map_err(|failed| Failure::from(failed).with(Applied::No))?;
         let Some(owner) = lock.done_by(seen.op_responses(), &place)? else {
             return Ok(false);
         };
@@ -121,12 +114,9 @@ impl EtcdStore {
 fn with_another_lease(failed: Failed) -> Failure {
     let has_ended = failed.class == ErrorClass::LeaseNotFound;
     let failure = Failure::from(failed);
-    if !has_ended {
-        return failure;
-    }
-    Failure {
-        next: Next::Pause,
-        ..failure
+    match has_ended {
+        true => failure.then(Next::Pause),
+        false => failure,
     }
 }
 

@@ -77,10 +77,7 @@ impl Etcd {
     /// The URL is not understood, or a file in it cannot be read. The message never holds a
     /// password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url, None)?;
-        Ok(Self {
-            engine: Engine::new(settings),
-        })
+        Settings::from_url(url, None).map(Self::over)
     }
 
     /// The cluster at such a URL. How to log in and to encrypt comes from these options of
@@ -114,10 +111,7 @@ impl Etcd {
         url: &str,
         options: etcd_client::ConnectOptions,
     ) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url, Some(options))?;
-        Ok(Self {
-            engine: Engine::new(settings),
-        })
+        Settings::from_url(url, Some(options)).map(Self::over)
     }
 }
 

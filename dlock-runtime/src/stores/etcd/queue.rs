@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
 use super::floor;
+use super::inspect;
 use super::lease::{Lease, LeaseRef};
 use super::names::LockName;
 use super::places::Name;
@@ -356,11 +357,7 @@ impl Written {
 
     /// The places that the answer shows, in order.
     fn queue(&self, asked: &Question<'_>) -> Vec<Place> {
-        let found = self.answer.op_responses().into_iter();
-        let found = found.flat_map(|answer| match answer {
-            TxnOpResponse::Get(mut found) => found.take_kvs(),
-            _ => Vec::new(),
-        });
+        let found = inspect::found(self.answer.op_responses());
         let place = |found: KeyValue| {
             let key = String::from_utf8_lossy(found.key()).into_owned();
             Place {
@@ -385,6 +382,5 @@ pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
 
 /// The failure of a question about a key that is there.
 pub(super) fn is_there(failure: Failure) -> Failure {
-    let applied = Applied::Answered;
-    Failure { applied, ..failure }
+    failure.with(Applied::Answered)
 }

@@ -247,10 +247,7 @@ impl Store for EtcdStore {
             txn,
         };
         let written = self.batches.write(write, deadline).await?;
-        Ok(match has_deleted(&written.answer) {
-            true => Freed::Released,
-            false => Freed::NotHeld,
-        })
+        Ok(Freed::of(has_deleted(&written.answer)))
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
@@ -438,8 +435,7 @@ impl Attempt {
     /// The lease of a call ends with the attempt, whatever the call has done.
     fn call_failed(&mut self, failure: Failure) -> Failure {
         self.next_round();
-        let applied = Applied::No;
-        Failure { applied, ..failure }
+        failure.with(Applied::No)
     }
 
     /// The key is not there. A put without an answer may still write it, but not with a lease that

@@ -66,13 +66,7 @@ impl Failed {
             false => Applied::No,
         };
         let (meaning, said) = match &self {
-            Self::Silent => {
-                return Failure {
-                    cause: Cause::Silence,
-                    next: Next::Pause,
-                    applied,
-                };
-            }
+            Self::Silent => return Failure::silent(applied),
             Self::Broken(error) => {
                 let advice = match error {
                     Error::Protocol(_) | Error::ParseError(_) => {

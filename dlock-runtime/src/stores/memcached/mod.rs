@@ -55,10 +55,7 @@ impl Memcached {
     ///
     /// The URL is not valid, or names several servers: locks are on one server.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url)?;
-        Ok(Self {
-            engine: Engine::new(settings),
-        })
+        Settings::from_url(url).map(Self::over)
     }
 }
 

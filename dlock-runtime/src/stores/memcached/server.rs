@@ -105,10 +105,7 @@ impl Server {
         let Reach { settings, time, .. } = &self.reach;
         let pool = self.pool()?;
         let ticket = pool.ticket(deadline).await;
-        let ticket = ticket.map_err(|failed| Failure {
-            applied: Applied::No,
-            ..failed.at(settings, time.now())
-        })?;
+        let ticket = ticket.map_err(|failed| failed.at(settings, time.now()).with(Applied::No))?;
         let sent_at = time.now();
         let by = deadline.min(Deadline::from(sent_at, patience));
         let sent = in_flight.insert(Sent {

@@ -297,16 +297,6 @@ impl Store for MemcachedStore {
         held.map(|mut held| held.pop())
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
-        Ok(listed.await?.map(|listed| listed.locks))
-    }
-
     async fn list_some(
         &self,
         prefix: &str,

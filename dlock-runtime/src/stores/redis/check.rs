@@ -9,7 +9,7 @@ use super::topology::Topology;
 use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
-use crate::store::{Cause, Failure, Next};
+use crate::store::{Cause, Failure};
 
 impl RedisStore {
     /// Checks whether messages may be sent, and warns if the server may evict locks when its
@@ -39,11 +39,7 @@ impl RedisStore {
         topology: &Topology,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let stop = |error| Failure {
-            next: Next::Stop,
-            ..Failure::refused(error)
-        };
-        topology.discover().await.map_err(stop)?;
+        topology.discover().await.map_err(Failure::stop)?;
         let slots = topology.map.last_slots().into_iter();
         let checks = slots.map(|slot| async move {
             let node = topology.connection(slot, deadline).await?;
@@ -60,7 +56,7 @@ impl RedisStore {
                 }
                 Err(Cause::Error(error) | Cause::NotReached(error)) => {
                     if error.kind() != BackendErrorKind::Unavailable {
-                        return Err(stop(error));
+                        return Err(Failure::stop(error));
                     }
                     failed.push(error);
                 }

@@ -104,9 +104,7 @@ impl Redis {
     ///
     /// The URL is not valid. The message never contains a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        Ok(Self {
-            engine: Engine::new(Config::read(url)?),
-        })
+        Config::read(url).map(Self::over)
     }
 
     /// The server of a client of the `redis` crate (version 1): its host and port, or its
@@ -132,9 +130,7 @@ impl Redis {
     /// none: it shows them to nobody. With the feature `tls`, `tls` takes the same from
     /// the service. Or the client is encrypted, and that feature is off.
     pub fn from_client(client: &redis::Client) -> Result<Self, BackendError> {
-        Ok(Self {
-            engine: Engine::new(Config::of_client(client)?),
-        })
+        Config::of_client(client).map(Self::over)
     }
 }
 

@@ -79,9 +79,7 @@ impl Redlock {
                 ones)",
             once_with: "use `redis://` with one server, `redis+sentinel://` or `redis+cluster://`",
         };
-        Ok(Self {
-            engine: Engine::new(voters),
-        })
+        Ok(Self::over(voters))
     }
 
     /// The first of its servers, as a store of its own.

@@ -280,14 +280,11 @@ impl RedisStore {
             return Ok(last);
         }
         from.discard();
-        Err(Failure {
-            cause: Cause::Error(BackendError::unavailable(format!(
-                "{} has lost its data; the next attempt begins above its old tokens",
-                from.endpoint()
-            ))),
-            next: Next::Pause,
-            applied: Applied::Answered,
-        })
+        let lost = BackendError::unavailable(format!(
+            "{} has lost its data; the next attempt begins above its old tokens",
+            from.endpoint()
+        ));
+        Err(Failure::refused(lost).with(Applied::Answered))
     }
 
     /// Notes the outcome of a command: after an answer, nothing is in flight any more. A
@@ -321,11 +318,7 @@ impl RedisStore {
             Lost::Broken(error) => Cause::Error(from.endpoint().unreachable(error)),
             Lost::Silent | Lost::TooLate => Cause::Silence,
         };
-        Err(Failure {
-            cause,
-            next: Next::Pause,
-            applied,
-        })
+        Err(Failure::new(cause, Next::Pause, applied))
     }
 
     /// Turns an error answer into a failure. What a script did before it failed is not undone.
@@ -363,14 +356,11 @@ impl RedisStore {
                 Moved | Ask | Cluster => self.redirected(from, &error, policy),
                 _ => Next::Stop,
             };
-            Failure {
-                cause: Cause::Error(cause),
-                next,
-                applied: match policy {
-                    Moved | Ask => Applied::No,
-                    _ => Applied::Answered,
-                },
-            }
+            let applied = match policy {
+                Moved | Ask => Applied::No,
+                _ => Applied::Answered,
+            };
+            Failure::new(Cause::Error(cause), next, applied)
         })
     }
 
@@ -439,9 +429,5 @@ const HIGHEST_TOKEN: i64 = i64::MAX >> 6;
 
 /// The failure for an answer that Redis never gives.
 pub(super) fn nonsense(from: &Connection) -> Failure {
-    Failure {
-        cause: Cause::Error(from.endpoint().nonsense()),
-        next: Next::Stop,
-        applied: Applied::Answered,
-    }
+    Failure::stop(from.endpoint().nonsense()).with(Applied::Answered)
 }

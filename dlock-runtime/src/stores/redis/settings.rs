@@ -10,6 +10,7 @@ use super::redisson::{self, Recipe};
 use super::tls::Tls;
 use crate::backend::BackendError;
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
+use crate::store::patience;
 use crate::stores::url::{Form, StoreUrl};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
@@ -83,10 +84,9 @@ impl Settings {
         self.patience() / 2
     }
 
-    /// How long one answer may take. It leaves time to ask over a new connection if no answer
-    /// comes.
+    /// How long one answer may take.
     pub(super) fn patience(&self) -> Duration {
-        self.request_timeout.mul_f64(0.4)
+        patience(self.request_timeout)
     }
 
     pub(super) fn encrypted(&self) -> bool {

@@ -137,7 +137,7 @@ impl Store for RedisStore {
             // idle one must end soon.
             context.spawn(async move {
                 loop {
-                    events.left().await;
+                    events.waiters().left().await;
                     time.sleep(time.after(LEAVES_AFTER)).await;
                     subscriptions
                         .leave_idle(LEAVES_AFTER, time.after(patience))
@@ -254,13 +254,10 @@ impl Store for RedisStore {
         let answer = if want == Want::First {
             let set = || commands::take(self.space(), request);
             let answer = self.exchange(&request.key, How::Take, deadline, attempt, &set);
-            answer.await.map_err(|failure| Failure {
-                applied: match failure.applied {
-                    // The server refused the command, so it has done nothing.
-                    Applied::Answered => Applied::No,
-                    applied => applied,
-                },
-                ..failure
+            answer.await.map_err(|failure| match failure.applied {
+                // The server refused the command, so it has done nothing.
+                Applied::Answered => failure.with(Applied::No),
+                _ => failure,
             })?
         } else {
             apart(async {
@@ -312,10 +309,7 @@ impl Store for RedisStore {
             // draws one.
             Value::ServerError(error) => {
                 let refused = self.refused(&server, &request.key, error, deadline, attempt);
-                return Err(Failure {
-                    applied: Applied::Answered,
-                    ..refused.await
-                });
+                return Err(refused.await.with(Applied::Answered));
             }
             _ => return Err(nonsense(&server)),
         };
@@ -570,16 +564,6 @@ impl Store for RedisStore {
         self.look_at(key, SHOWN_WAITERS, deadline).await
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let listed = self.next_of_list(prefix, usize::MAX, deadline, attempt);
-        Ok(listed.await?.map(|listed| listed.locks))
-    }
-
     async fn list_some(
         &self,
         prefix: &str,
@@ -682,9 +666,6 @@ impl RedisStore {
             Ok(Renewed::Gone) => Failure::not_sent(),
             Err(failure) => failure,
         };
-        Err(Failure {
-            applied: Applied::Answered,
-            ..failure
-        })
+        Err(failure.with(Applied::Answered))
     }
 }

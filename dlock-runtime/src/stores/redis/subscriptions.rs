@@ -145,8 +145,8 @@ impl Subscriptions {
         keys.retain(|heard, channel| {
             let Heard { key, owner } = heard;
             let is_waited_for = match *owner {
-                Some(owner) => self.events.is_waiting(owner, key),
-                None => self.events.waits(key),
+                Some(owner) => self.events.waiters().is_waiting(owner, key),
+                None => self.events.waiters().has(key),
             };
             if is_waited_for {
                 channel.last_waited_for = now;

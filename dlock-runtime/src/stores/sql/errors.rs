@@ -31,6 +31,19 @@ pub(super) struct Failed {
     pub(super) may_be_done: bool,
 }
 
+impl Failed {
+    /// The failure of a script that was sent, and has committed nothing before.
+    pub(super) fn new(retry: RetryPolicy, cause: Cause, sent_at: Instant) -> Self {
+        Self {
+            retry,
+            cause,
+            sent_at,
+            was_sent: true,
+            may_be_done: false,
+        }
+    }
+}
+
 impl Endpoint {
     fn is_out<D: Database>(&self, how: &str, advice: &str) -> BackendError {
         // A file is reached without a network, so it can only fail to answer.
@@ -50,11 +63,8 @@ impl Endpoint {
     pub(super) fn not_reached<D: Database>(&self) -> Failed {
         let error = self.is_out::<D>("could not be reached", D::UNREACHED_ADVICE);
         Failed {
-            retry: RetryPolicy::Again,
-            cause: Cause::NotReached(error),
-            sent_at: Instant::now(),
             was_sent: false,
-            may_be_done: false,
+            ..Failed::new(RetryPolicy::Again, Cause::NotReached(error), Instant::now())
         }
     }
 
@@ -69,26 +79,14 @@ impl Endpoint {
             "{self} gave an answer that its driver cannot read; is there something else behind \
              the URL, or between?"
         ));
-        Failed {
-            retry: RetryPolicy::Reconnect,
-            cause: Cause::Error(error),
-            sent_at: Instant::now(),
-            was_sent: true,
-            may_be_done: false,
-        }
+        Failed::new(RetryPolicy::Reconnect, Cause::Error(error), Instant::now())
     }
 
     /// The failure of a script to which the driver has returned this error.
     pub(super) fn failed<D: Database>(&self, error: sqlx::Error, sent_at: Instant) -> Failed {
         let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
-        let told = meaning.error(self, &error);
-        Failed {
-            retry: meaning.retry,
-            cause: Cause::Error(told.with_cause(error)),
-            sent_at,
-            was_sent: true,
-            may_be_done: false,
-        }
+        let told = meaning.error(self, &error).with_cause(error);
+        Failed::new(meaning.retry, Cause::Error(told), sent_at)
     }
 }
 

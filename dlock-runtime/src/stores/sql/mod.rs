@@ -56,14 +56,12 @@ impl<D: Notifies> Sql<D> {
     /// do that. Four connections are enough for a server, as each is used for milliseconds at a
     /// time; a file has one writer.
     fn with(options: Options<D>, pool: PoolOptions<D::Sql>) -> Self {
-        Self {
-            engine: Engine::new(SqlConfig {
-                options,
-                pool,
-                create_tables: D::IS_FILE,
-                max_connections: if D::IS_FILE { 1 } else { 4 },
-            }),
-        }
+        Self::over(SqlConfig {
+            options,
+            pool,
+            create_tables: D::IS_FILE,
+            max_connections: if D::IS_FILE { 1 } else { 4 },
+        })
     }
 }
 

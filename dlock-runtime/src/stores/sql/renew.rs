@@ -95,16 +95,11 @@ impl<D: Database> Tables<D> {
                 return came;
             }
         }
-        Err(Failed {
-            retry: RetryPolicy::Again,
-            cause: Cause::Error(BackendError::unavailable(format!(
-                "it did not extend all leases within {:?}; check its load, or raise the request \
-                 timeout",
-                self.endpoint.request_timeout
-            ))),
-            sent_at: self.time.now(),
-            was_sent: true,
-            may_be_done: false,
-        })
+        let cause = Cause::Error(BackendError::unavailable(format!(
+            "it did not extend all leases within {:?}; check its load, or raise the request \
+             timeout",
+            self.endpoint.request_timeout
+        )));
+        Err(Failed::new(RetryPolicy::Again, cause, self.time.now()))
     }
 }

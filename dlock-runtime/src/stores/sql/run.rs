@@ -69,13 +69,7 @@ impl<D: Database> Connections<D> {
             }
             // The connection is closed, since a late answer would be taken for that of the next
             // script.
-            None => Err(Failed {
-                retry: RetryPolicy::Reconnect,
-                cause: Cause::Silence,
-                sent_at,
-                was_sent: true,
-                may_be_done: false,
-            }),
+            None => Err(Failed::new(RetryPolicy::Reconnect, Cause::Silence, sent_at)),
         }
     }
 

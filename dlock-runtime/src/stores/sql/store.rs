@@ -25,7 +25,7 @@ use crate::key::Shown;
 use crate::limits;
 use crate::store::{
     Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want, Whose,
+    Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
@@ -151,23 +151,14 @@ impl<D: Notifies> Store for SqlStore<D> {
         let tables = &self.tables;
         if D::IS_FILE {
             tables.connections.rest(true);
-            let closed = async {
-                tables.running.wait_idle().await;
-                tables.connections.close_idle().await;
-            };
             let limit = tables.time.after(tables.endpoint.request_timeout);
-            let _ = tables.time.bound(limit, closed).await;
+            tables.close_idle(limit).await;
         }
     }
 
     async fn shut_down(&self, _holds: bool, deadline: Deadline) {
-        let tables = &self.tables;
-        tables.connections.close();
-        let closed = async {
-            tables.running.wait_idle().await;
-            tables.connections.close_idle().await;
-        };
-        let _ = tables.time.bound(deadline, closed).await;
+        self.tables.connections.close();
+        self.tables.close_idle(deadline).await;
     }
 
     fn close(&self) {
@@ -244,13 +235,10 @@ impl<D: Notifies> Store for SqlStore<D> {
             tables.events.beats(answer.sent_at);
         }
         let Some(row) = answer.rows.first() else {
-            return Err(Failure {
-                cause: Cause::Error(BackendError::unavailable(
-                    "it gave no answer to a script; is there something between that changes them?",
-                )),
-                next: Next::Stop,
-                applied: Applied::Answered,
-            });
+            let nothing = BackendError::unavailable(
+                "it gave no answer to a script; is there something between that changes them?",
+            );
+            return Err(Failure::stop(nothing).with(Applied::Answered));
         };
         if let (Mode::Permits(_), Some(held)) = (request.mode, Asker::read(row.text(4))) {
             request.note_mode(held.mode);
@@ -288,7 +276,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             // The owner has the lock and no place in the queue, so a shorter script is enough.
             Ending::Released if request.mode == Mode::Write => {
                 let answer = tables.together(Together::Release, request, deadline, attempt);
-                return Ok(freed(!answer.await?.rows.is_empty()));
+                return Ok(Freed::of(!answer.await?.rows.is_empty()));
             }
             Ending::Done(time) => {
                 args.ttl = time;
@@ -298,7 +286,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         };
         let answer = tables.ask(script, args, 1, deadline, attempt).await?;
         let row = answer.rows.first();
-        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
+        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
@@ -337,7 +325,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         };
         let answer = self.tables.ask(script, args, 1, deadline, attempt).await?;
         let row = answer.rows.first();
-        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
+        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -438,13 +426,6 @@ fn is_denied(failure: &Failure) -> bool {
     matches!(&failure.cause, Cause::Error(error) if error.is_denied())
 }
 
-fn freed(was_held: bool) -> Freed {
-    match was_held {
-        true => Freed::Released,
-        false => Freed::NotHeld,
-    }
-}
-
 impl<D: Notifies> SqlStore<D> {
     /// Refuses a token that is no number, or lower than that of any grant: another program has
     /// written it, so the next tokens might not be above those that were given out.
@@ -452,11 +433,8 @@ impl<D: Notifies> SqlStore<D> {
         let tables = &self.tables;
         let number = token.parse().ok();
         let Some(token) = number.filter(|token| *token >= TOKENS_PER_GRANT) else {
-            return Err(Failure {
-                cause: Cause::Error(tables.endpoint.foreign_token()),
-                next: Next::Stop,
-                applied: Applied::Answered,
-            });
+            let foreign = Failure::stop(tables.endpoint.foreign_token());
+            return Err(foreign.with(Applied::Answered));
         };
         tables.durability.found(durable == 1, &tables.endpoint);
         Ok(Take::Granted(Granted {

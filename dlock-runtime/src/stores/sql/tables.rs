@@ -26,7 +26,7 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
-use crate::store::{Applied, Cause, Context, Failure, Next};
+use crate::store::{Applied, Cause, Context, Failure};
 
 /// A database that may notify clients of free locks.
 pub trait Notifies: Database {
@@ -186,6 +186,15 @@ impl<D: Database> Tables<D> {
         self.reply(in_flight, exchange).await
     }
 
+    /// Waits until no script runs, and closes all connections.
+    pub(super) async fn close_idle(&self, limit: Deadline) {
+        let closed = async {
+            self.running.wait_idle().await;
+            self.connections.close_idle().await;
+        };
+        let _ = self.time.bound(limit, closed).await;
+    }
+
     /// Waits for the answer. Until it comes, the exchange is kept in `in_flight`.
     pub(super) async fn reply(
         &self,
@@ -199,24 +208,16 @@ impl<D: Database> Tables<D> {
                 *in_flight = None;
                 return Err(self.endpoint.not_reached::<D>().into());
             }
-            return Err(Failure {
-                cause: Cause::Silence,
-                next: Next::Pause,
-                applied: Applied::OnItsWay,
-            });
+            return Err(Failure::silent(Applied::OnItsWay));
         };
         *in_flight = None;
-        came.map_or_else(
-            |_| {
-                Err(Failure {
-                    cause: Cause::Error(BackendError::unavailable(
-                        "its thread has ended; the manager was shut down",
-                    )),
-                    next: Next::Stop,
-                    applied: Applied::Unknown { sent_at },
-                })
-            },
-            |came| came.map_err(Failure::from),
-        )
+        match came {
+            Ok(came) => came.map_err(Failure::from),
+            Err(_) => {
+                let ended = "its thread has ended; the manager was shut down";
+                let failure = Failure::stop(BackendError::unavailable(ended));
+                Err(failure.with(Applied::Unknown { sent_at }))
+            }
+        }
     }
 }

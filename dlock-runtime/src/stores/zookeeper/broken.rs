@@ -18,7 +18,7 @@ use super::wanted::Claim;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
 use crate::key::Shown;
-use crate::store::{Applied, Break, Cause, Failure, Freed, Next, Whose};
+use crate::store::{Applied, Break, Failure, Freed, Whose};
 
 /// The node that tells a waiter to leave. When this is dropped, the node is removed.
 pub(super) struct Word {
@@ -92,10 +92,7 @@ impl Ensemble {
                 };
                 let path = names::join(&folder, &member.name);
                 let deleted = session.ask(&folder, deadline, |client| client.delete(&path, None));
-                Ok(match deleted.await?.0 {
-                    Some(()) => Freed::Released,
-                    None => Freed::NotHeld,
-                })
+                Ok(Freed::of(deleted.await?.0.is_some()))
             }
             Whose::Waiter(waiter) => {
                 let at = waiters.iter().position(|member| is(member, &waiter.owner));
@@ -147,7 +144,7 @@ impl Ensemble {
         };
         let wakes = match (watched, found.next()) {
             (Some(watched), Some(Ok((data, stat)))) => Some((watched, data, stat)),
-            (Some(_), _) => return Err(somebody_has_gone()),
+            (Some(_), _) => return Err(Failure::ask_again()),
             (None, _) => None,
         };
         // The node stays from one attempt to the next, if the session does.
@@ -163,11 +160,8 @@ impl Ensemble {
         }
         // The waiter has been told, even if something fails from here on.
         let left = self.see_out(&path, word, deadline).await;
-        let left = left.map_err(|failure| Failure {
-            applied: Applied::Answered,
-            ..failure
-        })?;
-        left.ok_or_else(somebody_has_gone)
+        let left = left.map_err(|failure| failure.with(Applied::Answered))?;
+        left.ok_or_else(Failure::ask_again)
     }
 
     /// Waits until the waiter has given its place back, and takes it away if the waiter does not
@@ -231,7 +225,8 @@ impl Ensemble {
         match told.await? {
             // `NodeExists`: another operator has told the waiter, or an earlier attempt.
             Ok(_) | Err((_, Error::NodeExists)) => Ok(()),
-            Err((_, Error::NoNode | Error::BadVersion)) => Err(somebody_has_gone()),
+            // Somebody has gone, so the waiter may hold the lock by now.
+            Err((_, Error::NoNode | Error::BadVersion)) => Err(Failure::ask_again()),
             Err((_, error)) => Err(leaving.session.refused(folder, error)),
         }
     }
@@ -245,14 +240,5 @@ async fn leaves(session: &Session, path: &str, deadline: Deadline) -> Result<(),
         if there.await?.0.flatten().is_none() {
             return Ok(());
         }
-    }
-}
-
-/// The waiter may hold the lock by now.
-fn somebody_has_gone() -> Failure {
-    Failure {
-        cause: Cause::Silence,
-        next: Next::Now,
-        applied: Applied::No,
     }
 }

@@ -12,7 +12,7 @@ use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
-use crate::store::{Context, Failure, Next, Scope};
+use crate::store::{Context, Failure, Scope};
 use crate::sync::Mutex;
 
 /// The pauses between attempts to open a session: the first and the longest.
@@ -60,9 +60,9 @@ impl Ensemble {
             let took = time.now().saturating_duration_since(asked_at);
             let was_silent = took >= self.settings.silence(self.context.patience())
                 && error.kind() == BackendErrorKind::Unavailable;
-            Failure {
-                next: if was_silent { Next::Pause } else { Next::Stop },
-                ..Failure::refused(error)
+            match was_silent {
+                true => Failure::refused(error),
+                false => Failure::stop(error),
             }
         })?;
         let remembers = session.can_remember(&self.settings, deadline).await?;

@@ -7,7 +7,7 @@ use zookeeper_client::Error;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
-use crate::store::{Failure, Next};
+use crate::store::Failure;
 use crate::stores::meaning::Meaning;
 
 /// What can be done about an error.
@@ -33,14 +33,6 @@ pub(super) fn classify(error: &Error) -> ErrorClass {
 pub(super) fn described(place: impl Display, error: Error) -> BackendError {
     let told = meaning(&error).error(place, &error);
     told.with_cause(error)
-}
-
-/// The failure if another attempt would end in the same way.
-pub(super) fn stop(error: BackendError) -> Failure {
-    Failure {
-        next: Next::Stop,
-        ..Failure::refused(error)
-    }
 }
 
 fn meaning(error: &Error) -> Meaning<ErrorClass> {
@@ -91,7 +83,7 @@ pub(super) fn no_answer(place: &str) -> BackendError {
 
 /// The failure if the servers make no nodes that end by themselves any more.
 pub(super) fn forgets(place: &str) -> Failure {
-    stop(BackendError::new(
+    Failure::stop(BackendError::new(
         BackendErrorKind::Unsupported,
         format!(
             "{place} does not remember what was done any more: its leader runs without \
@@ -104,7 +96,7 @@ pub(super) fn forgets(place: &str) -> Failure {
 /// same request may succeed later.
 pub(super) fn used_up(place: &str, folder: &str) -> Failure {
     let folder = Shown(folder);
-    stop(BackendError::unavailable(format!(
+    Failure::stop(BackendError::unavailable(format!(
         "{place} is about to use up the numbers of the nodes in {folder}, and would give the same \
          ones again; delete {folder} once it is empty, unless the server does that by itself \
          within a minute, and ask again"

@@ -184,10 +184,7 @@ impl Ensemble {
                 }
             }
         }
-        Ok(match self.is_marked(request, deadline).await? {
-            true => Freed::Released,
-            false => Freed::NotHeld,
-        })
+        Ok(Freed::of(self.is_marked(request, deadline).await?))
     }
 
     /// Whether the request's own mark is there: a command that was not answered may have made it.
@@ -213,10 +210,7 @@ impl Ensemble {
         let session = self.session(deadline).await?;
         let folder = self.folder(key);
         let listed = session.list(&folder, true, deadline).await;
-        let (names, _) = listed.map_err(|failure| Failure {
-            applied: Applied::No,
-            ..failure
-        })?;
+        let (names, _) = listed.map_err(|failure| failure.with(Applied::No))?;
         for path in mark_paths(&folder, &names) {
             let deleted = session.ask(&path, deadline, |client| client.delete(&path, None));
             *forgotten |= deleted.await?.0.is_some();

@@ -74,10 +74,7 @@ impl ZooKeeper {
     /// The URL is not understood, or a file that it names cannot be used. The message never holds a
     /// password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url, None)?;
-        Ok(Self {
-            engine: Engine::new(settings),
-        })
+        Settings::from_url(url, None).map(Self::over)
     }
 
     /// The servers at such a URL. How to log in and to encrypt comes from this connector of
@@ -112,10 +109,7 @@ impl ZooKeeper {
         url: &str,
         connector: zookeeper_client::Connector,
     ) -> Result<Self, BackendError> {
-        let settings = Settings::from_url(url, Some(connector))?;
-        Ok(Self {
-            engine: Engine::new(settings),
-        })
+        Settings::from_url(url, Some(connector)).map(Self::over)
     }
 }
 

@@ -25,7 +25,7 @@ use zookeeper_client::{
     Client, Error, MultiReadResult, MultiWriteError, MultiWriter, SessionState, Stat,
 };
 
-use super::errors::{ErrorClass, classify, described, no_answer, stop};
+use super::errors::{ErrorClass, classify, described, no_answer};
 use super::settings::Settings;
 use super::wanted::Wanted;
 use crate::backend::BackendError;
@@ -137,10 +137,7 @@ impl Session {
             return Err(Failure::not_sent());
         }
         let sent_at = self.context.time.now();
-        let unanswered = Failure {
-            applied: Applied::Unknown { sent_at },
-            ..Failure::not_sent()
-        };
+        let unanswered = Failure::silent(Applied::Unknown { sent_at });
         let said = self.bound(deadline, send(&self.client)).await;
         let answer = match said.ok_or_else(|| unanswered.clone())? {
             Ok(answer) => Ok(Some(answer)),
@@ -348,7 +345,7 @@ impl Session {
     /// The failure if the server refuses what it was asked for there.
     pub(super) fn refused(&self, path: &str, error: Error) -> Failure {
         let place = format!("{}, {}", self.place, Shown(path));
-        stop(described(place, error))
+        Failure::stop(described(place, error))
     }
 
     /// A write that was sent at this time was confirmed.

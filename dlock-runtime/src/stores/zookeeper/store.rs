@@ -143,11 +143,10 @@ impl Store for ZooKeeperStore {
                 return Ok(Take::PlaceLost(None));
             }
             // The node is found by its name, or is swept away when it comes.
-            let applied = match node {
+            Err(failure.with(match node {
                 Some(_) => Applied::Answered,
                 None => Applied::No,
-            };
-            Err(Failure { applied, ..failure })
+            }))
         })
     }
 
@@ -208,8 +207,7 @@ impl Store for ZooKeeperStore {
             };
         }
         match node.delete(request.owner, deadline).await {
-            Ok(true) => Ok(Freed::Released),
-            Ok(false) => Ok(Freed::NotHeld),
+            Ok(was_held) => Ok(Freed::of(was_held)),
             // It ended with the session, or had been deleted before.
             Err(_) if record.node.session.is_over() => Ok(Freed::Lost),
             Err(failure) => {
@@ -341,16 +339,6 @@ impl Store for ZooKeeperStore {
     ) -> Result<Option<LockInfo>, Failure> {
         let session = self.ensemble.session(deadline).await?;
         self.ensemble.info(&session, key, true, deadline).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
-        Ok(listed.await?.map(|listed| listed.locks))
     }
 
     async fn list_some(

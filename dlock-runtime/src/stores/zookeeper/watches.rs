@@ -45,7 +45,8 @@ impl Session {
             let Some((false, says_since, version, watcher)) = watched.await?.0 else {
                 return Ok(());
             };
-            // The holder writes it once.
+            // That is the first such write, if nothing else has changed. A holder whose write was
+            // not answered writes again; then the waiter asks, as it does after any other change.
             let goes_on = before
                 .is_none_or(|before| says_since && before == (false, version.wrapping_sub(1)));
             if !goes_on {

@@ -13,6 +13,14 @@ use crate::backend::{Mode, Request};
 use crate::store::Waiter;
 use crate::token::TOKENS_PER_GRANT;
 
+/// The owner of a request. A read/write lock also tells its writer from its readers.
+fn field_of(layout: Layout, request: &Request) -> Field {
+    Field {
+        owner: request.owner,
+        writes: layout.recipe == Recipe::ReadWrite && request.mode == Mode::Write,
+    }
+}
+
 /// Asks for the lock, or for a place in its queue if it has one.
 pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool) -> Cmd {
     let key = &request.key;
@@ -21,29 +29,28 @@ pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool)
         .map_or(request.ttl, |longest| longest.min(request.ttl));
     let ttl = whole_ms(ttl);
     let one = [layout.lock(key)].into_iter();
+    let field = field_of(layout, request);
     match (layout.recipe, request.mode) {
         (Recipe::Lock, _) => {
             let mut acquire = Script::LockAcquire.on(layout, one, 2);
-            acquire.arg(Field::of(request)).arg(ttl).take()
+            acquire.arg(field).arg(ttl).take()
         }
         (Recipe::Fenced, _) => {
             let keys = [layout.lock(key), layout.token(key)].into_iter();
             let mut acquire = Script::LockAcquire.on(layout, keys, 3);
-            acquire.arg(Field::of(request)).arg(ttl);
+            acquire.arg(field).arg(ttl);
             acquire.arg(TOKENS_PER_GRANT).take()
         }
         (Recipe::Fair(lasts), _) => {
-            let field = Field::of(request);
             let mut acquire = of_fair(layout, Script::FairAcquire, lasts, key, field, 5);
             acquire.arg(ttl).arg(u8::from(queues)).take()
         }
         (Recipe::ReadWrite, Mode::Write) => {
             let mut acquire = Script::WriteAcquire.on(layout, one, 2);
-            acquire.arg(Field::of_read_write(request)).arg(ttl).take()
+            acquire.arg(field).arg(ttl).take()
         }
         (Recipe::ReadWrite, _) => {
-            let reader = Field::of_read_write(request).to_string();
-            of_reader(layout, Script::ReadAcquire, key, &reader, 2)
+            of_reader(layout, Script::ReadAcquire, key, &field.to_string(), 2)
                 .arg(ttl)
                 .take()
         }
@@ -53,40 +60,22 @@ pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool)
 /// Extends a lease.
 pub(in super::super) fn renew(layout: Layout, request: &Request) -> Cmd {
     let ttl = whole_ms(request.ttl);
-    let one = [layout.lock(&request.key)].into_iter();
-    match (layout.recipe, request.mode) {
-        (Recipe::Lock | Recipe::Fenced | Recipe::Fair(_), _) => {
-            let mut renew = Script::Renew.on(layout, one, 2);
-            renew.arg(Field::of(request)).arg(ttl).take()
-        }
-        (Recipe::ReadWrite, Mode::Write) => {
-            let mut renew = Script::Renew.on(layout, one, 2);
-            renew.arg(Field::of_read_write(request)).arg(ttl).take()
-        }
-        (Recipe::ReadWrite, _) => {
-            let reader = Field::of_read_write(request).to_string();
-            of_reader(layout, Script::ReadRenew, &request.key, &reader, 2)
-                .arg(ttl)
-                .take()
-        }
+    let field = field_of(layout, request);
+    if layout.recipe == Recipe::ReadWrite && request.mode != Mode::Write {
+        let reader = field.to_string();
+        let mut renew = of_reader(layout, Script::ReadRenew, &request.key, &reader, 2);
+        return renew.arg(ttl).take();
     }
+    let one = [layout.lock(&request.key)].into_iter();
+    let mut renew = Script::Renew.on(layout, one, 2);
+    renew.arg(field).arg(ttl).take()
 }
 
 /// Gives a lease back. With `queued`, the owner may instead or also have a place in the queue.
 pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool) -> Cmd {
-    let field = match layout.recipe {
-        Recipe::ReadWrite => Field::of_read_write(request),
-        Recipe::Lock | Recipe::Fenced | Recipe::Fair(_) => Field::of(request),
-    };
+    let field = field_of(layout, request).to_string();
     let writes = request.mode == Mode::Write;
-    end(
-        layout,
-        &request.key,
-        &field.to_string(),
-        writes,
-        queued,
-        false,
-    )
+    end(layout, &request.key, &field, writes, queued, false)
 }
 
 /// Ends the lease of a holder, of dlock or of Redisson, by its field, however many times it has

@@ -8,7 +8,7 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::backend::{Mode, Owner, Request};
+use crate::backend::Owner;
 
 /// `dlock`, in ASCII.
 const MARK: &str = "00646c6f636b";
@@ -23,18 +23,6 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// The field in a read/write lock.
-    pub(super) fn of_read_write(request: &Request) -> Self {
-        Self {
-            owner: request.owner,
-            writes: request.mode == Mode::Write,
-        }
-    }
-
-    pub(super) fn of(request: &Request) -> Self {
-        Self::of_owner(request.owner)
-    }
-
     pub(super) fn of_owner(owner: Owner) -> Self {
         Self {
             owner,
