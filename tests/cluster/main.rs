@@ -79,12 +79,12 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
         ShownTokens::OfThoseWhoRenewed
     }
 
-    fn has_permits(&self) -> bool {
-        !QUORUM
-    }
-
-    fn remembers(&self) -> bool {
-        !QUORUM
+    fn leaves_out() -> &'static [&'static str] {
+        if QUORUM {
+            &["permits", "once", "cost"]
+        } else {
+            &[]
+        }
     }
 
     fn proxies(&self) -> &[Proxy] {

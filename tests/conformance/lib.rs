@@ -43,6 +43,8 @@
 //! dropped at a chosen poll, waiting for a condition.
 
 mod breaking;
+#[doc(hidden)]
+pub mod claims;
 mod cost;
 mod drops;
 mod exclusion;
@@ -105,6 +107,17 @@ pub trait Store {
         Self::start().await
     }
 
+    /// The themes of cases that this store leaves out: `permits` and `once`, if it does not have
+    /// them; `cost`, if it has no [`costs`](Self::costs); `restart`, if it cannot be
+    /// [restarted](Self::restart). No store is started for their cases. That it does not have
+    /// them, and claims the others, is a test too.
+    fn leaves_out() -> &'static [&'static str]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+
     /// The URL of the store, which other processes can use too.
     fn url(&self) -> String {
         unreachable!("for a store that gives its `config`")
@@ -154,19 +167,6 @@ pub trait Store {
 
     /// Whether a waiter can be taken out of its queue. Asked only of a store that is fair.
     fn lets_waiters_out(&self) -> bool {
-        true
-    }
-
-    /// Whether it has permits. A store that has permits but does not
-    /// [claim](dlock::backend::Capabilities::permits) them would otherwise pass all tests of
-    /// permits.
-    fn has_permits(&self) -> bool {
-        true
-    }
-
-    /// Whether it remembers what was done, as it must claim in
-    /// [`once`](dlock::backend::Capabilities::once).
-    fn remembers(&self) -> bool {
         true
     }
 
@@ -382,9 +382,12 @@ pub enum Start {
     start_contended,
 }
 
-/// Runs one case against its own store, with a time limit.
+/// Runs one case against its own store, with a time limit, unless the store leaves out its theme.
 #[doc(hidden)]
-pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
+pub fn run<S: Store>(as_asked: Start, theme: &str, case: fn(&mut dyn Store) -> Running<'_>) {
+    if S::leaves_out().contains(&theme) {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -484,9 +487,11 @@ macro_rules! __themes {
                 readers_behind_a_writer_who_leaves_are_let_in
                 readers_and_writers_are_let_in_as_they_came
             }
-            start permits {
-                permits_and_once_are_claimed_where_they_are_had
+            start claims {
                 permits_are_refused_where_they_cannot_be_kept
+                once_is_refused_where_it_cannot_be_kept
+            }
+            start permits {
                 all_permits_are_in_use_and_no_more
                 a_queue_of_two_hundred_is_let_in_seven_at_a_time
                 readers_take_permits_and_writers_all_of_them
@@ -508,7 +513,6 @@ macro_rules! __themes {
                 permits_of_several_keys_are_had_together
             }
             start once {
-                once_is_refused_where_it_cannot_be_kept
                 what_was_done_is_remembered
                 it_is_remembered_for_its_time
                 what_was_not_done_is_not_remembered
@@ -716,6 +720,11 @@ pub mod cases {
 macro_rules! conformance {
     ($store:ty) => {
         $crate::__themes! { [$crate::__tests] $store; }
+
+        #[test]
+        fn what_is_left_out_is_not_had() {
+            $crate::claims::what_is_left_out_is_not_had::<$store>();
+        }
     };
     ($store:ty: $($start:ident $theme:ident { $($case:ident)* })*) => {
         $crate::__tests! { $store; $($start $theme { $($case)* })* }
@@ -752,7 +761,11 @@ macro_rules! __tests {
         mod $theme {$(
             #[test]
             fn $case() {
-                $crate::run::<$store>($crate::Start::$start, $crate::cases::$theme::$case);
+                $crate::run::<$store>(
+                    $crate::Start::$start,
+                    stringify!($theme),
+                    $crate::cases::$theme::$case,
+                );
             }
         )*}
     )*};

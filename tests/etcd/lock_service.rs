@@ -57,12 +57,8 @@ impl Store for LockService {
         false
     }
 
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "once", "cost", "restart"]
     }
 
     fn proxies(&self) -> &[Proxy] {

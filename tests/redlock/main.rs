@@ -54,12 +54,8 @@ impl Store for RedlockStore {
         ShownTokens::OfThoseWhoRenewed
     }
 
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "once"]
     }
 
     fn proxies(&self) -> &[Proxy] {

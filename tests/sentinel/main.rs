@@ -52,6 +52,10 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
         Self { deployment, proxy }
     }
 
+    fn leaves_out() -> &'static [&'static str] {
+        &["cost"]
+    }
+
     fn url(&self) -> String {
         self.deployment.url(&format!("?replicas={REPLICAS}"))
     }

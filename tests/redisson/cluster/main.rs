@@ -28,7 +28,7 @@ impl<R> InCluster<R> {
 
 #[async_trait(?Send)]
 impl<R: Recipe> Store for InCluster<R> {
-    recipes::abilities!();
+    recipes::abilities!("cost" "restart");
 
     async fn start() -> Self {
         Self(Lent::empty().await, PhantomData)
