@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::{Store, connect, free, had, nothing_left, process};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_lost, says, served};
-use crate::support::polls::{Polled, drop_at_poll, leave_at_poll};
+use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, within};
 
@@ -357,44 +357,31 @@ pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut d
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 async fn tells_of_no_outage(store: &dyn Store) {
-    type Asked = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
     let config = || super::config(store).request_timeout(REQUEST_TIMEOUT);
     let manager = connect(config()).await;
     let has_readers = manager.capabilities().read_write;
     let (config, known) = (config(), manager.clone());
     let had = on_one_thread(async move {
         let blocked = connect(config).await;
-        // The first call finds no connection of its runtime.
-        for (number, (manager, polls)) in [(&known, [1, 2]), (&blocked, [1, 3])]
-            .into_iter()
-            .enumerate()
-        {
-            for polls in polls {
+        // The first calls of all find no connection of their runtime.
+        let blocks: [&[_]; 2] = [&[(&known, 1)], &[(&known, 2), (&blocked, 1), (&blocked, 3)]];
+        for (block, managers) in blocks.into_iter().enumerate() {
+            let mut asked: Vec<(Call, usize)> = Vec::new();
+            for (number, &(manager, polls)) in managers.iter().enumerate() {
                 // Different keys each time: an earlier release may still be in flight.
-                let lock = |name: &str| manager.lock(format!("{name}:{number}:{polls}"));
-                let mut asked: Vec<Asked> = vec![
-                    Box::pin(lock("waits").acquire()),
-                    Box::pin(lock("within").acquire_within(3 * REQUEST_TIMEOUT)),
-                    Box::pin(lock("tries").try_acquire()),
-                ];
+                let lock = |name: &str| manager.lock(format!("{name}:{block}:{number}"));
+                asked.push((Box::pin(lock("waits").acquire()), polls));
+                let in_time = lock("within").acquire_within(3 * REQUEST_TIMEOUT);
+                asked.push((Box::pin(in_time), polls));
+                asked.push((Box::pin(lock("tries").try_acquire()), polls));
                 if has_readers {
-                    asked.push(Box::pin(lock("reads").read().acquire()));
+                    asked.push((Box::pin(lock("reads").read().acquire()), polls));
                 }
-                let (mut polled, mut blocked) = (Vec::new(), JoinSet::new());
-                for mut asked in asked {
-                    match drop_at_poll(asked.as_mut(), polls, HANG).await {
-                        Polled::Done(guard) => drop(guard.expect("the lock")),
-                        Polled::Dropped => polled.push(asked),
-                        Polled::Waiting => panic!("a free lock was waited for"),
-                    }
-                }
-                std::thread::sleep(REQUEST_TIMEOUT * 3 / 2);
-                for asked in polled {
-                    blocked.spawn(asked);
-                }
-                for guard in within(HANG, blocked.join_all()).await {
-                    guard.expect("the lock").release().await.expect("held");
-                }
+            }
+            let asked = polled(asked).await;
+            std::thread::sleep(REQUEST_TIMEOUT * 3 / 2);
+            for released in are_had(asked).await {
+                released.expect("held");
             }
         }
         blocked.shutdown().await;
