@@ -686,7 +686,6 @@ macro_rules! __contenders {
                 a_paused_holder_stops_when_it_comes_back
                 a_paused_holder_that_writes_late_is_refused
                 kills_and_pauses_at_random_moments_add_up
-                another_processs_lock_is_busy_until_it_dies
                 permits_bear_kills_and_pauses
                 what_is_done_bears_kills_and_pauses
                 a_death_between_the_end_of_the_body_and_its_mark_runs_it_again
