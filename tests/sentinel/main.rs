@@ -100,7 +100,30 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
 }
 
 mod on_a_replica_too {
-    dlock_conformance::conformance!(crate::SentinelStore<1>);
+    // Replicas confirm grants, renewals, marks and floors. The rest is what a master does.
+    super::conformance!(crate::SentinelStore<1>:
+        tokens exclusion release leases queues drops late_commands restart;
+        start_durable floors { a_floor_is_obeyed_by_who_does_not_name_it }
+        start permits { all_permits_are_in_use_and_no_more a_permit_is_renewed }
+        start once {
+            what_was_done_is_remembered
+            a_mark_whose_answer_was_lost_is_made
+            a_mark_is_made_up_for_after_an_outage
+            copies_that_come_whenever_do_it_once
+        }
+        start outages {
+            an_outage_is_its_own_error
+            a_store_that_comes_back_serves_again
+            a_lease_outlives_a_short_outage
+            a_lease_does_not_outlive_a_long_silence
+            a_release_is_made_up_for_after_an_outage
+        }
+        start load { two_hundred_contenders_add_up }
+    );
+
+    mod whole {
+        crate::conformance!(#[ignore = "./tests/run.sh --all"] crate::SentinelStore<1>);
+    }
 }
 
 conformance!(crate::SentinelStore);
