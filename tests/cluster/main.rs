@@ -23,6 +23,7 @@ use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conforman
 use support::cluster::{Cluster, Lent, MASTERS};
 use support::polls::join_all;
 use support::proxy::Proxy;
+use support::redis::RedisServer;
 
 /// A cluster for one test. Its nodes say that they are where proxies are. Its locks may
 /// count only when more than half of the masters have them.
@@ -38,17 +39,7 @@ impl<const QUORUM: bool> ClusterStore<QUORUM> {
 
     async fn restart(&mut self) {
         let masters = &mut self.0.cluster_mut().servers[..MASTERS];
-        let restarts = masters.iter_mut().map(|master| {
-            Box::pin(async {
-                // While a replica is on its way, one is under way already.
-                support::wait::eventually("it is saved", async || {
-                    master.try_command::<String>(&["SAVE"]).await
-                })
-                .await;
-                master.restart().await;
-            })
-        });
-        join_all(restarts).await;
+        join_all(masters.iter_mut().map(RedisServer::restart_saved)).await;
         self.cluster().is_whole().await;
     }
 

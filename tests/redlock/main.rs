@@ -79,13 +79,7 @@ impl Store for RedlockStore {
     }
 
     async fn restart(&mut self) -> bool {
-        let restarts = self.nodes.iter_mut().map(|node| {
-            Box::pin(async {
-                let _: String = node.command(&["SAVE"]).await;
-                RedisServer::restart(node).await;
-            })
-        });
-        join_all(restarts).await;
+        join_all(self.nodes.iter_mut().map(RedisServer::restart_saved)).await;
         true
     }
 

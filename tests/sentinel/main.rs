@@ -21,7 +21,6 @@ use dlock_conformance::{ShownTokens, Since, Store, async_trait, conformance, con
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 use support::sentinel::{Deployment, Passwords, replicated};
-use support::wait::eventually;
 
 /// A deployment of the test's own. Its master is reached through a proxy that
 /// can fail: that is where its sentinels say it is. Its locks may count only when so
@@ -84,12 +83,7 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
     }
 
     async fn restart(&mut self) -> bool {
-        // While a replica is on its way, one is under way already.
-        eventually("it is saved", async || {
-            self.master().try_command::<String>(&["SAVE"]).await
-        })
-        .await;
-        self.deployment.servers[0].restart().await;
+        self.deployment.servers[0].restart_saved().await;
         replicated(self.master(), 2).await;
         true
     }
