@@ -24,6 +24,7 @@ pub(crate) mod machine;
 pub(crate) mod memcached;
 pub(crate) mod moving;
 pub(crate) mod nodes;
+pub(crate) mod patient;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod server;
