@@ -20,25 +20,26 @@ use std::time::Duration;
 
 use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
-use support::cluster::{Cluster, Lent, MASTERS};
+use support::cluster::{Cluster, MASTERS};
+use support::lent::Lent;
 use support::polls::join_all;
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 
 /// A cluster for one test. Its nodes say that they are where proxies are. Its locks may
 /// count only when more than half of the masters have them.
-struct ClusterStore<const QUORUM: bool = false>(Lent);
+struct ClusterStore<const QUORUM: bool = false>(Lent<Cluster>);
 
 impl<const QUORUM: bool> ClusterStore<QUORUM> {
     /// What stands behind the hosts of a URL.
     const MORE: &str = if QUORUM { "?quorum=masters" } else { "" };
 
     fn cluster(&self) -> &Cluster {
-        self.0.cluster()
+        &self.0
     }
 
     async fn restart(&mut self) {
-        let masters = &mut self.0.cluster_mut().servers[..MASTERS];
+        let masters = &mut self.0.servers[..MASTERS];
         join_all(masters.iter_mut().map(RedisServer::restart_saved)).await;
         self.cluster().is_whole().await;
     }

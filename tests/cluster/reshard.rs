@@ -10,8 +10,9 @@ use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left, patient};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, LONG, Lent, may_move, url};
+use crate::support::cluster::{Cluster, LONG, may_move, url};
 use crate::support::critical::{Section, Tokens};
+use crate::support::lent::Lent;
 use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -349,8 +350,8 @@ async fn stays_open(timeout: Duration) {
 /// need not have slots.
 #[tokio::test]
 async fn one_node_in_the_url_is_enough() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     for proxy in &cluster.proxies {
         let manager = connect(&url(&[proxy.port()], "")).await;
         for number in 0..10 {

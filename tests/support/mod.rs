@@ -20,6 +20,7 @@ pub(crate) mod etcd;
 #[cfg(feature = "redis")]
 pub(crate) mod ghosts;
 pub(crate) mod impatient;
+pub(crate) mod lent;
 pub(crate) mod machine;
 pub(crate) mod memcached;
 pub(crate) mod moving;
