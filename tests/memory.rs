@@ -21,6 +21,10 @@ impl Store for MemoryStore {
         Self(Memory::new())
     }
 
+    fn leaves_out() -> &'static [&'static str] {
+        &["cost", "restart"]
+    }
+
     fn config(&self) -> Config {
         Config::with_backend(self.0.clone())
     }

@@ -202,6 +202,11 @@ redisson_in_java() {
     RUST_TEST_THREADS=3 cargo test --workspace --all-features --test redisson_java -- --ignored
 }
 
+# The whole suite of those variants of stores of which the tests run a part.
+variants() {
+  cargo test --workspace --all-features --no-fail-fast --test cluster --test etcd --test sentinel -- --ignored
+}
+
 # The alerts and the board, in a real Prometheus.
 alerts() {
   RUST_TEST_THREADS=3 cargo test --workspace --all-features --test shop -- --ignored
@@ -234,6 +239,7 @@ step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
 step "Tests" all_tests
 if [ -n "$all" ]; then
+  step "Variants of stores" variants
   step "Redisson in Java" redisson_in_java
   step "Alerts in Prometheus" alerts
   # Each of these builds once more what the tests have built.

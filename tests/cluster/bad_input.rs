@@ -7,7 +7,8 @@ use dlock::backend::Backend as _;
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::alone::alone_with_its_log;
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
+use crate::support::cluster::{Cluster, LONG, MASTERS, url};
+use crate::support::lent::Lent;
 use crate::support::locks;
 use crate::support::locks::{
     connecting, had, held, is_busy, is_misconfigured, is_unavailable, queued, says, served,
@@ -53,23 +54,23 @@ fn what_votes_cannot_keep_is_kept_without_them() {
 /// A single server is not taken for a cluster, nor the other way round.
 #[tokio::test]
 async fn a_server_that_is_no_node() {
-    let lent = Lent::empty().await;
+    let lent = Lent::<Cluster>::empty().await;
     let server = RedisServer::start().await;
     let port = server.port().to_string();
     let words = ["no node of a cluster", "redis://", &port];
     misconfigured(&url(&[server.port()], ""), &words).await;
-    let ports = [lent.cluster().proxies[0].port(), server.port()];
+    let ports = [lent.proxies[0].port(), server.port()];
     misconfigured(&url(&ports, ""), &["no node of a cluster"]).await;
-    let node = format!("redis://127.0.0.1:{}", lent.cluster().servers[0].port());
+    let node = format!("redis://127.0.0.1:{}", lent.servers[0].port());
     misconfigured(&node, &["redis+cluster://"]).await;
 }
 
 /// Locks that are now in the one and now in the other would exclude nobody.
 #[tokio::test]
 async fn nodes_of_two_clusters() {
-    let lent = Lent::empty().await;
+    let lent = Lent::<Cluster>::empty().await;
     let other = Cluster::of_masters(1).await;
-    let ports = [lent.cluster().proxies[0].port(), other.servers[0].port()];
+    let ports = [lent.proxies[0].port(), other.servers[0].port()];
     let words = ["nodes of one cluster", &ports[1].to_string()];
     misconfigured(&url(&ports, ""), &words).await;
 }
@@ -144,8 +145,8 @@ async fn too_few_masters_for_a_quorum() {
 /// now; and when others are written, nobody goes on with the old ones.
 #[tokio::test]
 async fn all_have_the_same_voters() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let url = cluster.url("?quorum=masters");
     let manager = connect(&url).await;
     let guard = held(manager.lock("key").ttl(Duration::from_secs(3))).await;
@@ -174,8 +175,8 @@ async fn all_have_the_same_voters() {
 /// overwritten.
 #[tokio::test]
 async fn foreign_values_are_left_alone() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let manager = connect(&cluster.url("")).await;
     let owner = cluster.owner(&lock_name("key")).await;
     for set in [

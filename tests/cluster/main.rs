@@ -20,35 +20,27 @@ use std::time::Duration;
 
 use dlock_conformance::{Costs, ShownTokens, Since, Store, async_trait, conformance, contenders};
 
-use support::cluster::{Cluster, Lent, MASTERS};
+use support::cluster::{Cluster, MASTERS};
+use support::lent::Lent;
 use support::polls::join_all;
 use support::proxy::Proxy;
+use support::redis::RedisServer;
 
 /// A cluster for one test. Its nodes say that they are where proxies are. Its locks may
 /// count only when more than half of the masters have them.
-struct ClusterStore<const QUORUM: bool = false>(Lent);
+struct ClusterStore<const QUORUM: bool = false>(Lent<Cluster>);
 
 impl<const QUORUM: bool> ClusterStore<QUORUM> {
     /// What stands behind the hosts of a URL.
     const MORE: &str = if QUORUM { "?quorum=masters" } else { "" };
 
     fn cluster(&self) -> &Cluster {
-        self.0.cluster()
+        &self.0
     }
 
     async fn restart(&mut self) {
-        let masters = &mut self.0.cluster_mut().servers[..MASTERS];
-        let restarts = masters.iter_mut().map(|master| {
-            Box::pin(async {
-                // While a replica is on its way, one is under way already.
-                support::wait::eventually("it is saved", async || {
-                    master.try_command::<String>(&["SAVE"]).await
-                })
-                .await;
-                master.restart().await;
-            })
-        });
-        join_all(restarts).await;
+        let masters = &mut self.0.servers[..MASTERS];
+        join_all(masters.iter_mut().map(RedisServer::restart_saved)).await;
         self.cluster().is_whole().await;
     }
 
@@ -79,12 +71,12 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
         ShownTokens::OfThoseWhoRenewed
     }
 
-    fn has_permits(&self) -> bool {
-        !QUORUM
-    }
-
-    fn remembers(&self) -> bool {
-        !QUORUM
+    fn leaves_out() -> &'static [&'static str] {
+        if QUORUM {
+            &["permits", "once", "cost"]
+        } else {
+            &[]
+        }
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -141,8 +133,18 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
 }
 
 mod quorum {
-    dlock_conformance::conformance!(crate::ClusterStore<true>);
-    dlock_conformance::contenders!(crate::ClusterStore<true>:
+    // How to vote is tested with Redlock, and how to find a slot without votes.
+    super::conformance!(crate::ClusterStore<true>:
+        tokens keys exclusion claims release leases queues drops outages refused late_commands
+        restart load;
+        start_durable floors { a_floor_is_obeyed_by_who_does_not_name_it }
+    );
+
+    mod whole {
+        crate::conformance!(#[ignore = "./tests/run.sh --all"] crate::ClusterStore<true>);
+    }
+
+    super::contenders!(crate::ClusterStore<true>:
         processes_add_up
         a_killed_holder_frees_its_lock
         a_paused_holder_that_writes_late_is_refused

@@ -10,10 +10,11 @@ use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left, patient};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, LONG, Lent, may_move, url};
+use crate::support::cluster::{Cluster, LONG, may_move, url};
 use crate::support::critical::{Section, Tokens};
+use crate::support::lent::Lent;
 use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 const KEY: &str = "key";
 
@@ -51,6 +52,21 @@ async fn begins(cluster: &Cluster) -> [usize; 3] {
     let [slot, from, to] = may_move(cluster.slot(&lock_name(KEY)).await);
     cluster.open_slot(slot, from, to).await;
     [slot, from, to]
+}
+
+/// How many milliseconds the lease has left, at the node where the lock is.
+async fn lease_of_a_lock_on_its_way(cluster: &Cluster, from: usize, to: usize) -> i64 {
+    let name = lock_name(KEY);
+    let words = ["PTTL", &*name];
+    if let Some(left) = cluster.servers[from].try_command(&words).await {
+        return left;
+    }
+    // It has gone ahead, and is shown only to who asks for it.
+    let mut target = cluster.servers[to].connection().await;
+    let mut asked = redis::pipe();
+    asked.cmd("ASKING").ignore().cmd("PTTL").arg(name);
+    let (left,) = asked.query_async(&mut target).await.expect("an answer");
+    left
 }
 
 /// Every key of the slot moves, the lock and its queue among them, again and
@@ -162,8 +178,15 @@ async fn is_on_its_way() {
     let [slot, from, to] = begins(&cluster).await;
     let impatient = impatient(|| config(&url).request_timeout(Duration::from_millis(300))).await;
     loop {
-        sleep(ttl).await;
-        assert!(guard.is_held(), "it is renewed");
+        let mut before = i64::MAX;
+        let is_renewed = async || {
+            assert!(guard.is_held(), "it is not renewed in time");
+            let left = lease_of_a_lock_on_its_way(&cluster, from, to).await;
+            let rises = left > before;
+            before = left;
+            rises.then_some(())
+        };
+        eventually("it is renewed", is_renewed).await;
         match impatient.lock(KEY).try_acquire().await {
             Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
             other => panic!("{other:?}"),
@@ -327,8 +350,8 @@ async fn stays_open(timeout: Duration) {
 /// need not have slots.
 #[tokio::test]
 async fn one_node_in_the_url_is_enough() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     for proxy in &cluster.proxies {
         let manager = connect(&url(&[proxy.port()], "")).await;
         for number in 0..10 {

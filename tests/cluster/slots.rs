@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use crate::harness::{connect, key_on, lock_name, nothing_left};
-use crate::support::cluster::{Lent, MASTERS};
+use crate::support::cluster::{Cluster, MASTERS};
+use crate::support::lent::Lent;
 use crate::support::locks::{self, config, had, held, is_busy, queued, served};
 use crate::support::wait::HANG;
 
@@ -11,8 +12,8 @@ use crate::support::wait::HANG;
 /// another waits for.
 #[tokio::test]
 async fn locks_are_on_all_masters() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let url = cluster.url("");
     let (manager, other) = (connect(&url).await, connect(&url).await);
     let mut keys = Vec::new();
@@ -46,8 +47,8 @@ async fn locks_are_on_all_masters() {
 #[tokio::test]
 async fn connections_bear_the_label() {
     for more in ["", "?quorum=masters"] {
-        let lent = Lent::empty().await;
-        let cluster = lent.cluster();
+        let lent = Lent::<Cluster>::empty().await;
+        let cluster: &Cluster = &lent;
         let named = config(&cluster.url(more)).label("orders");
         let manager = locks::connect(named.request_timeout(HANG)).await;
         for master in 0..MASTERS {
@@ -65,8 +66,8 @@ async fn connections_bear_the_label() {
 #[tokio::test]
 async fn a_floor_is_in_every_slot_unless_the_clocks_have_passed_it() {
     const FAR: u64 = 5_000_000_000_000_000;
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let manager = connect(&cluster.url("")).await;
     for (floor, expected) in [(1_000_000, 0), (FAR, 16_384)] {
         // So many are written before it is connected.
@@ -88,8 +89,8 @@ async fn a_floor_is_in_every_slot_unless_the_clocks_have_passed_it() {
 /// Braces in a key mean nothing: the slot is dlock's own choice.
 #[tokio::test]
 async fn keys_with_braces_are_keys() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     for more in ["", "?quorum=masters"] {
         let manager = connect(&cluster.url(more)).await;
         let other = connect(&cluster.url(more)).await;
@@ -116,8 +117,8 @@ async fn keys_with_braces_are_keys() {
 /// What grows with the keys is bounded by the slots.
 #[tokio::test]
 async fn a_slot_has_one_token_counter() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let manager = connect(&cluster.url("")).await;
     let mut slots = HashSet::new();
     let mut tokens = HashSet::new();
@@ -142,8 +143,8 @@ async fn a_slot_has_one_token_counter() {
 /// A counter that is lost, and one that is ahead of every clock.
 #[tokio::test]
 async fn tokens_rise_whatever_becomes_of_the_counter() {
-    let lent = Lent::empty().await;
-    let cluster = lent.cluster();
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
     let manager = connect(&cluster.url("")).await;
     let owner = cluster.owner(&lock_name("key")).await;
     let counter = async || -> String {

@@ -287,57 +287,56 @@ async fn since_when_is_shown(store: &dyn Store) {
     );
     let is_by_holders = is_once_renewed || shows == Since::OfAllByTheirClocks;
     // `granted`: the two moments between which the lock was granted.
-    let is_shown = async |granted: [SystemTime; 2], Came { waited, is_last }: Came| {
-        let is_known = match shows {
-            Since::OfAll | Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed => true,
-            Since::OfThoseWhoWaited | Since::OfThoseWhoWaitedAndRenewed => waited,
-            Since::OfTheLastAndThoseWhoWaitedAndRenewed => waited || is_last,
-            Since::OfNobody => false,
-        };
-        // A node that was made when its owner got the lock says so.
-        let by_its_node = shows == Since::OfTheLastAndThoseWhoWaitedAndRenewed && !waited;
-        if is_known && is_once_renewed {
-            let since = async || shown(&looker, "key").await.holders[0].since;
-            until("it was renewed", since, Option::is_some).await;
-        }
-        for lock in [
-            shown(&looker, "key").await,
-            looker.list("key").await.expect("list").remove(0),
-        ] {
-            let [holder] = &lock.holders[..] else {
-                panic!("one holder, not {lock:?}")
+    let is_shown =
+        async |key: &'static str, granted: [SystemTime; 2], Came { waited, is_last }: Came| {
+            let is_known = match shows {
+                Since::OfAll | Since::OfAllByTheirClocks | Since::OfThoseWhoRenewed => true,
+                Since::OfThoseWhoWaited | Since::OfThoseWhoWaitedAndRenewed => waited,
+                Since::OfTheLastAndThoseWhoWaitedAndRenewed => waited || is_last,
+                Since::OfNobody => false,
             };
-            assert_eq!(
-                holder.since_by_holder,
-                is_known && is_by_holders && !by_its_node,
-                "{holder:?}"
-            );
-            assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
-            if let Some(since) = holder.since {
-                let granted = granted[0] - APART..=granted[1] + APART;
-                assert!(granted.contains(&since), "{since:?} not in {granted:?}");
+            // A node that was made when its owner got the lock says so.
+            let by_its_node = shows == Since::OfTheLastAndThoseWhoWaitedAndRenewed && !waited;
+            if is_known && is_once_renewed {
+                let since = async || shown(&looker, key).await.holders[0].since;
+                until("it was renewed", since, Option::is_some).await;
             }
-        }
-    };
+            for lock in [
+                shown(&looker, key).await,
+                looker.list(key).await.expect("list").remove(0),
+            ] {
+                let [holder] = &lock.holders[..] else {
+                    panic!("one holder, not {lock:?}")
+                };
+                assert_eq!(
+                    holder.since_by_holder,
+                    is_known && is_by_holders && !by_its_node,
+                    "{holder:?}"
+                );
+                assert_eq!(holder.since.is_some(), is_known, "{holder:?}");
+                if let Some(since) = holder.since {
+                    let granted = granted[0] - APART..=granted[1] + APART;
+                    assert!(granted.contains(&since), "{since:?} not in {granted:?}");
+                }
+            }
+        };
     let capabilities = looker.capabilities();
-    let lock = |manager: &LockManager| match is_once_renewed {
-        true => manager.lock("key").ttl(TTL),
-        false => manager.lock("key"),
-    };
     type Ask = fn(LockRequest) -> LockRequest;
-    let asks: [(bool, Ask); 3] = [
-        (true, |request| request),
-        (capabilities.read_write, LockRequest::read),
-        (capabilities.permits, |request| request.permits(2)),
-    ];
-    for (_, ask) in asks.into_iter().filter(|(known, _)| *known) {
+    let round = async |key: &'static str, known: bool, ask: Ask| {
+        if !known {
+            return;
+        }
+        let lock = |manager: &LockManager| match is_once_renewed {
+            true => manager.lock(key).ttl(TTL),
+            false => manager.lock(key),
+        };
         let began = SystemTime::now();
         let guard = held(ask(lock(&holder))).await;
         let came = Came {
             waited: false,
             is_last: true,
         };
-        is_shown([began, SystemTime::now()], came).await;
+        is_shown(key, [began, SystemTime::now()], came).await;
         guard.release().await.expect("the release");
 
         let began = SystemTime::now();
@@ -345,13 +344,13 @@ async fn since_when_is_shown(store: &dyn Store) {
         let had = SystemTime::now();
         let request = ask(lock(&next));
         let waiting = tokio::spawn(async move { held(request).await });
-        super::queued(store, &looker, "key", 1).await;
+        super::queued(store, &looker, key, 1).await;
         sleep(A_WHILE).await;
         let came = Came {
             waited: false,
             is_last: false,
         };
-        is_shown([began, had], came).await;
+        is_shown(key, [began, had], came).await;
         let given_back = SystemTime::now();
         guard.release().await.expect("the release");
         let guard = within(HANG, waiting).await.expect("no panic");
@@ -361,9 +360,15 @@ async fn since_when_is_shown(store: &dyn Store) {
             waited: true,
             is_last: true,
         };
-        is_shown([given_back, had], came).await;
+        is_shown(key, [given_back, had], came).await;
         guard.release().await.expect("the release");
-    }
+    };
+    tokio::join!(
+        round("one", true, |request| request),
+        round("readers", capabilities.read_write, LockRequest::read),
+        round("permits", capabilities.permits, |request| request
+            .permits(2)),
+    );
 }
 
 /// A task that waits for the lock.

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::{Store, connect, free, had, nothing_left, process};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_lost, says, served};
-use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, within};
 
@@ -303,27 +303,36 @@ async fn has_its_lock(store: &dyn Store) {
     // time.
     let long = ttl.max(store.short_ttl());
     let (config, waiting) = (super::config(store).request_timeout(HANG), manager.clone());
+    let block = (2 * ttl).max(long * 3 / 2);
     let had = on_one_thread(async move {
         // A store in memory has its keeper on the runtime that connects it.
         let blocked = connect(config).await;
         had(&blocked, "known").await;
         for (number, manager) in [&waiting, &blocked].into_iter().enumerate() {
-            for polls in 1..=2 {
-                let key = format!("key:{number}:{polls}");
-                let lock = || manager.lock(&*key).ttl(ttl);
-                is_had_after_a_block(lock().acquire(), polls, 2 * ttl).await;
-                let once = lock().ttl(long).try_acquire();
-                is_had_after_a_block(once, polls, long * 3 / 2).await;
+            let mut asked: Vec<(Call, usize)> = Vec::new();
+            // The first calls may find no connection of their runtime.
+            for (round, polls) in [1, 2, 1].into_iter().enumerate() {
+                let lock = |name: &str| manager.lock(format!("{name}:{number}:{round}"));
+                asked.push((Box::pin(lock("waits").ttl(ttl).acquire()), polls));
+                asked.push((Box::pin(lock("tries").ttl(long).try_acquire()), polls));
                 if capabilities.read_write {
-                    is_had_after_a_block(lock().read().acquire(), polls, 2 * ttl).await;
+                    asked.push((Box::pin(lock("reads").ttl(ttl).read().acquire()), polls));
                 }
             }
+            let asked = polled(asked).await;
             let lock = || Box::pin(manager.lock("queue").ttl(ttl).run(async {}));
             let mut first = lock();
             let behind: Vec<_> = (0..3).map(|_| tokio::spawn(lock())).collect();
-            let polled = drop_at_poll(first.as_mut(), 1, HANG).await;
-            std::thread::sleep(2 * ttl);
-            if matches!(polled, Polled::Dropped) {
+            let waits = matches!(leave_at_poll(&mut first, 1, HANG).await, Polled::Dropped);
+            std::thread::sleep(block);
+            for released in are_had(asked).await {
+                // Such a short lease may be lost on a busy machine.
+                assert!(
+                    matches!(released, Ok(()) | Err(LockError::Lost { .. })),
+                    "{released:?}"
+                );
+            }
+            if waits {
                 within(HANG, first).await.expect("the lock");
             }
             for waiter in behind {
@@ -348,44 +357,31 @@ pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut d
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 async fn tells_of_no_outage(store: &dyn Store) {
-    type Asked = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
     let config = || super::config(store).request_timeout(REQUEST_TIMEOUT);
     let manager = connect(config()).await;
     let has_readers = manager.capabilities().read_write;
     let (config, known) = (config(), manager.clone());
     let had = on_one_thread(async move {
         let blocked = connect(config).await;
-        // The first call finds no connection of its runtime.
-        for (number, (manager, polls)) in [(&known, [1, 2]), (&blocked, [1, 3])]
-            .into_iter()
-            .enumerate()
-        {
-            for polls in polls {
+        // The first calls of all find no connection of their runtime.
+        let blocks: [&[_]; 2] = [&[(&known, 1)], &[(&known, 2), (&blocked, 1), (&blocked, 3)]];
+        for (block, managers) in blocks.into_iter().enumerate() {
+            let mut asked: Vec<(Call, usize)> = Vec::new();
+            for (number, &(manager, polls)) in managers.iter().enumerate() {
                 // Different keys each time: an earlier release may still be in flight.
-                let lock = |name: &str| manager.lock(format!("{name}:{number}:{polls}"));
-                let mut asked: Vec<Asked> = vec![
-                    Box::pin(lock("waits").acquire()),
-                    Box::pin(lock("within").acquire_within(3 * REQUEST_TIMEOUT)),
-                    Box::pin(lock("tries").try_acquire()),
-                ];
+                let lock = |name: &str| manager.lock(format!("{name}:{block}:{number}"));
+                asked.push((Box::pin(lock("waits").acquire()), polls));
+                let in_time = lock("within").acquire_within(3 * REQUEST_TIMEOUT);
+                asked.push((Box::pin(in_time), polls));
+                asked.push((Box::pin(lock("tries").try_acquire()), polls));
                 if has_readers {
-                    asked.push(Box::pin(lock("reads").read().acquire()));
+                    asked.push((Box::pin(lock("reads").read().acquire()), polls));
                 }
-                let (mut polled, mut blocked) = (Vec::new(), JoinSet::new());
-                for mut asked in asked {
-                    match drop_at_poll(asked.as_mut(), polls, HANG).await {
-                        Polled::Done(guard) => drop(guard.expect("the lock")),
-                        Polled::Dropped => polled.push(asked),
-                        Polled::Waiting => panic!("a free lock was waited for"),
-                    }
-                }
-                std::thread::sleep(REQUEST_TIMEOUT * 3 / 2);
-                for asked in polled {
-                    blocked.spawn(asked);
-                }
-                for guard in within(HANG, blocked.join_all()).await {
-                    guard.expect("the lock").release().await.expect("held");
-                }
+            }
+            let asked = polled(asked).await;
+            std::thread::sleep(REQUEST_TIMEOUT * 3 / 2);
+            for released in are_had(asked).await {
+                released.expect("held");
             }
         }
         blocked.shutdown().await;
@@ -394,25 +390,26 @@ async fn tells_of_no_outage(store: &dyn Store) {
     nothing_left(&manager).await;
 }
 
-async fn is_had_after_a_block(
-    asked: impl Future<Output = Result<LockGuard, LockError>>,
-    polls: usize,
-    block: Duration,
-) {
-    let mut asked = Box::pin(asked);
-    let guard = match drop_at_poll(asked.as_mut(), polls, HANG).await {
-        Polled::Done(guard) => guard,
-        Polled::Dropped => {
-            std::thread::sleep(block);
-            within(HANG, asked).await
+type Call = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+/// Polls each of these calls so often, and returns those that are not done then.
+async fn polled(calls: Vec<(Call, usize)>) -> Vec<Call> {
+    let mut left = Vec::new();
+    for (mut call, polls) in calls {
+        match leave_at_poll(&mut call, polls, HANG).await {
+            Polled::Done(guard) => drop(guard.expect("the lock")),
+            Polled::Dropped => left.push(call),
+            Polled::Waiting => panic!("a free lock was waited for"),
         }
-        Polled::Waiting => panic!("a free lock was waited for"),
-    };
-    // Such a short lease may be lost on a busy machine.
-    match guard.expect("the lock").release().await {
-        Ok(()) | Err(LockError::Lost { .. }) => {}
-        Err(error) => panic!("{error:?}"),
     }
+    left
+}
+
+/// All these calls go on, side by side: each has its lock, and gives it back.
+async fn are_had(calls: Vec<Call>) -> Vec<Result<(), LockError>> {
+    let had = |call: Call| async { call.await.expect("the lock").release().await };
+    let had: JoinSet<_> = calls.into_iter().map(had).collect();
+    within(HANG, had.join_all()).await
 }
 
 async fn is_lost_after_a_block(request: LockRequest, block: Duration) {

@@ -13,12 +13,12 @@ use tokio::time::{sleep, timeout};
 use super::{PASSED_OVER, Store, connect, free, had, nothing_left, process, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    held, impatient, is_busy, is_done, is_lost, is_misconfigured, is_unsupported, says, shown,
+    held, impatient, is_busy, is_done, is_lost, is_misconfigured, says, shown,
 };
 use crate::support::wait::{HANG, eventually, within};
 
 /// Longer than any test.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+pub(crate) const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// This many processes, if the store remembers what was done.
 async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
@@ -30,7 +30,7 @@ async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager
     all[0].capabilities().once.then_some(all)
 }
 
-fn once(manager: &LockManager) -> LockRequest<Once> {
+pub(crate) fn once(manager: &LockManager) -> LockRequest<Once> {
     manager.lock("key").once(REMEMBERED)
 }
 
@@ -50,50 +50,6 @@ async fn is_remembered(manager: &LockManager) {
 async fn forget(manager: &LockManager) {
     assert!(manager.forget("key").await.expect("forget"), "it was done");
     free(manager, "key").await;
-}
-
-pub(crate) async fn once_is_refused_where_it_cannot_be_kept(store: &mut dyn Store) {
-    let manager = process(store).await;
-    let capabilities = manager.capabilities();
-    let refused = [
-        manager.lock("key").once(Duration::ZERO),
-        manager.lock("key").read().once(REMEMBERED),
-        manager.lock("key").permits(2).once(REMEMBERED),
-        manager.lock(["key", "other"]).once(REMEMBERED),
-    ];
-    for request in refused {
-        says(
-            &is_misconfigured(within(HANG, request.acquire()).await),
-            &["once"],
-        );
-    }
-    if capabilities.once {
-        let longer = capabilities.max_ttl + Duration::from_secs(1);
-        let refused = || manager.lock("key").once(longer).acquire();
-        says(&is_misconfigured(within(HANG, refused()).await), &["once"]);
-        let inside = manager.lock("key").run(async { refused().await });
-        let inside = within(HANG, inside).await.expect("the lock");
-        says(&is_misconfigured(inside), &["once"]);
-    } else {
-        let inside = manager.lock("key").run(async {
-            let ran = AtomicUsize::new(0);
-            let body = async { Ok::<_, ()>(ran.fetch_add(1, Relaxed)) };
-            let refused = once(&manager).run(body).await.map(drop);
-            assert_eq!(ran.into_inner(), 0, "the body ran");
-            refused
-        });
-        for refused in [
-            within(HANG, once(&manager).acquire()).await.map(drop),
-            within(HANG, inside).await.expect("the lock"),
-            within(HANG, manager.forget("key")).await.map(drop),
-        ] {
-            says(
-                &is_unsupported(refused),
-                &["`key`", capabilities.name, "once", capabilities.once_with],
-            );
-        }
-    }
-    nothing_left(&manager).await;
 }
 
 pub(crate) async fn what_was_done_is_remembered(store: &mut dyn Store) {

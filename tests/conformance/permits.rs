@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use super::policies::{PATIENCE, TOO_STILL};
 use super::queues::lets_others_in;
 use super::release::{dies, ends_with_its_ttl};
-use super::{Store, free, held, nothing_left, process, queued};
+use super::{Store, free, held, nothing_left, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{
-    all_served, connect, is_busy, is_late, is_unsupported, says, served, shown, would_deadlock,
+    all_served, connect, is_busy, is_late, says, served, shown, would_deadlock,
 };
 use crate::support::log::Log;
 use crate::support::polls::poll_once;
@@ -44,36 +44,8 @@ async fn connected<const COUNT: usize>(
     all[0].capabilities().permits.then_some(all)
 }
 
-fn permits(manager: &LockManager, most: u32) -> LockRequest {
+pub(crate) fn permits(manager: &LockManager, most: u32) -> LockRequest {
     manager.lock("key").permits(most)
-}
-
-/// A store is not tested for what it does not claim, so the test of the store says what it must
-/// claim.
-pub(crate) async fn permits_and_once_are_claimed_where_they_are_had(store: &mut dyn Store) {
-    let manager = process(store).await;
-    let claimed = manager.capabilities();
-    assert_eq!(claimed.permits, store.has_permits(), "permits");
-    assert_eq!(claimed.once, store.remembers(), "once");
-}
-
-pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dyn Store) {
-    let manager = process(store).await;
-    let capabilities = manager.capabilities();
-    if !capabilities.permits {
-        let asked = || within(HANG, permits(&manager, 2).acquire());
-        let inside = manager.lock("key").run(async { asked().await.map(drop) });
-        let inside = within(HANG, inside).await.expect("the lock");
-        for refused in [asked().await.map(drop), inside] {
-            let words = [
-                "`key`",
-                capabilities.name,
-                "permits",
-                capabilities.permits_with,
-            ];
-            says(&is_unsupported(refused), &words);
-        }
-    }
 }
 
 /// 29 times seven bodies, and each waits inside for six others. If ever fewer than seven were

@@ -14,7 +14,7 @@ use dlock::backend::TokenTier;
 use crate::Store;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::dir::TempDir;
-use crate::support::locks::{connect, had, held, is_busy, nothing_left};
+use crate::support::locks::{connect, held, nothing_left};
 use crate::support::process::Process;
 use crate::support::resource::{History, Resource};
 use crate::support::wait::until;
@@ -368,25 +368,6 @@ async fn random_kills_add_up(store: &mut dyn Store) {
     }
     let judge = scene.judge().await;
     nothing_left(&judge).await;
-}
-
-/// A holder in another process, seen from this one.
-pub(crate) async fn another_processs_lock_is_busy_until_it_dies(store: &mut dyn Store) {
-    let renewals = store.contenders_ttl() / 4;
-    unless_it_stands_still(renewals, async || is_busy_until_it_dies(&mut *store).await).await;
-}
-
-async fn is_busy_until_it_dies(store: &mut dyn Store) {
-    let scene = Scene::around(store);
-    let judge = scene.judge().await;
-    let mut holder = scene.worker("hold", "holder", 0, 0, false);
-    let reports = async || scene.resource.history().reports_of("holder").len();
-    until("it holds", reports, |&reports| reports == 1).await;
-    // The other process renews the lease.
-    tokio::time::sleep(2 * scene.store.contenders_ttl()).await;
-    is_busy(judge.lock("counter").try_acquire().await);
-    holder.kill();
-    had(&judge, "counter").await;
 }
 
 /// Never more are inside than there are permits, and in the end all permits are in use again.

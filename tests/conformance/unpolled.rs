@@ -33,15 +33,9 @@ async fn has_an_answer(call: Call) {
 /// The store answers a call that is not polled.
 pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
-    let readers = here.capabilities().read_write;
-    for (key, read, tries) in [
-        ("waits", false, false),
-        ("tries", false, true),
-        ("reads", true, false),
-        ("tries to read", true, true),
-    ] {
-        if read && !readers {
-            continue;
+    let round = async |key, read, tries| {
+        if read && !here.capabilities().read_write {
+            return;
         }
         // Opens the connections, and lets the store set up what it needs.
         for manager in [&here, &there] {
@@ -56,7 +50,7 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         if let Polled::Done(answer) = leave_at_poll(&mut call, 1, HANG).await {
             // The store answered at once.
             drop(answer.expect("the lock"));
-            continue;
+            return;
         }
         // First a task of its own process, then one of another process.
         for manager in [&here, &there] {
@@ -67,26 +61,33 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         } else {
             is_served_again(call).await;
         }
-    }
+    };
+    tokio::join!(
+        round("waits", false, false),
+        round("tries", false, true),
+        round("reads", true, false),
+        round("tries to read", true, true),
+    );
     nothing_left(&here).await;
 }
 
 pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
-    for read in [false, true] {
+    let round = async |key, read| {
         if read && !here.capabilities().read_write {
-            continue;
+            return;
         }
-        let guard = held(there.lock("key")).await;
-        let mut call: Call = Box::pin(wants(here.lock("key"), read).acquire());
+        let guard = held(there.lock(key)).await;
+        let mut call: Call = Box::pin(wants(here.lock(key), read).acquire());
         // Polled until it waits, and then no more.
-        drive_until(&mut call, queued(store, &there, "key", 1)).await;
-        let local = tokio::spawn(here.lock("key").run(async {}));
+        drive_until(&mut call, queued(store, &there, key, 1)).await;
+        let local = tokio::spawn(here.lock(key).run(async {}));
         guard.release().await.expect("the release");
-        had(&there, "key").await;
+        had(&there, key).await;
         served(local).await;
         is_served_again(call).await;
-    }
+    };
+    tokio::join!(round("writes", false), round("reads", true));
     nothing_left(&here).await;
 }
 

@@ -114,6 +114,10 @@ impl<D: Database> Store for DatabaseStore<D> {
         Self::on(Arc::new(Server::start(DURABLE).await)).await
     }
 
+    fn leaves_out() -> &'static [&'static str] {
+        &["cost"]
+    }
+
     fn url(&self) -> String {
         let url = self.server.url(&self.database, self.proxy.port());
         format!("{url}?create_tables=true")

@@ -1,27 +1,12 @@
 //! What the tests below share.
 
-use std::time::Duration;
-
-use dlock::{Config, LockManager};
-
 use crate::EtcdStore;
 use crate::support::etcd::EtcdServer;
+// For tests that wait for the end of a request.
 pub(crate) use crate::support::impatient::{
     REQUEST_TIMEOUT as HASTE, config as hasty_config, connect as hasty,
 };
-use crate::support::locks;
-
-/// Longer than a server on a busy machine is silent, or takes to restart. Only tests that wait
-/// for the end of a request are [`hasty`].
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-pub(crate) fn config(url: &str) -> Config {
-    locks::config(url).request_timeout(PATIENCE)
-}
-
-pub(crate) async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url)).await
-}
+pub(crate) use crate::support::patient::{REQUEST_TIMEOUT as PATIENCE, config, connect};
 
 /// The places in the queue for `key`, in their order.
 pub(crate) async fn places(store: &EtcdStore, key: &str) -> Vec<String> {

@@ -57,12 +57,8 @@ impl Store for LockService {
         false
     }
 
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "once", "cost", "restart"]
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -74,7 +70,17 @@ impl Store for LockService {
     }
 }
 
-conformance!(crate::lock_service::LockService);
+// The rest does not depend on who makes the place in the queue.
+conformance!(crate::lock_service::LockService:
+    tokens keys exclusion claims release leases queues drops unpolled outages late_commands load;
+);
+
+mod whole {
+    crate::conformance!(
+        #[ignore = "./tests/run.sh --all"]
+        crate::lock_service::LockService
+    );
+}
 
 /// The two recipes keep each other out, in one queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

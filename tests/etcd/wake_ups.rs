@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::LockManager;
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
 use crate::harness::{connect, places};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::crowd;
-use crate::support::locks::{held, is_busy, queued, served};
-use crate::support::wait::until;
+use crate::support::locks::{held, is_busy};
 
 /// In so many processes. What the server is asked, without the looks of once a second.
 async fn asked_for_a_release(processes: usize) -> f64 {
@@ -69,30 +67,9 @@ async fn a_place_says_how_many_permits_there_are() {
 async fn a_place_that_was_deleted_behind_others_is_taken_again() {
     let store = EtcdStore::start().await;
     let (holder, manager) = (connect(&store.url()).await, connect(&store.url()).await);
-    let held_by = [
-        held(holder.lock("key").permits(2)).await,
-        held(holder.lock("key").permits(2)).await,
-    ];
-    // Of one ttl, they would queue in their process.
-    let wants = |manager: &LockManager, number: u64| {
-        let ttl = Duration::from_secs(30 - number);
-        tokio::spawn(manager.lock("key").permits(2).ttl(ttl).acquire())
+    let all = async || places(&store, "key").await;
+    let delete = async |place: &str| {
+        store.server.control(&["del", place]).await;
     };
-    let mut waiting = Vec::new();
-    for number in 1..=3 {
-        waiting.push(wants(&manager, number));
-        queued(&holder, "key", waiting.len()).await;
-    }
-    let before = places(&store, "key").await;
-    store.server.control(&["del", &before[3]]).await;
-    let again = async || places(&store, "key").await;
-    let is_back = |now: &Vec<String>| now.len() == 5 && now[3] == before[4];
-    let what = "it queues again, behind the others";
-    until(what, again, is_back).await;
-    drop(held_by);
-    let middle = waiting.remove(1);
-    for one in waiting {
-        served(one).await.release().await.expect("the release");
-    }
-    served(middle).await.release().await.expect("the release");
+    crowd::a_deleted_place_is_taken_again(&holder, &manager, all, delete).await;
 }

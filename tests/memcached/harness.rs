@@ -1,23 +1,10 @@
 //! What the tests below share.
 
-use std::time::Duration;
+use dlock::LockManager;
 
-use dlock::{Config, LockManager};
-
+// For tests that wait for the end of a request.
 pub(crate) use crate::support::impatient::connect as hasty;
-use crate::support::locks;
-
-/// Longer than a server on a busy machine is silent. Only tests that wait for the end of a
-/// request are [`hasty`].
-const PATIENCE: Duration = Duration::from_secs(20);
-
-pub(crate) fn config(url: &str) -> Config {
-    locks::config(url).request_timeout(PATIENCE)
-}
-
-pub(crate) async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url)).await
-}
+pub(crate) use crate::support::patient::{config, connect};
 
 pub(crate) async fn holder(manager: &LockManager, key: &str) -> Option<String> {
     let lock = manager.inspect(key).await.expect("inspect")?;

@@ -75,8 +75,8 @@ impl Store for MemcachedStore {
         ShownTokens::OfNone
     }
 
-    fn has_permits(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "restart"]
     }
 
     fn counts_waiters(&self) -> bool {

@@ -10,6 +10,7 @@ use dlock::{LockGuard, LockManager, LockRequest};
 
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, free, held, queued, served, shown};
+use crate::support::polls::join_all;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -65,11 +66,13 @@ async fn it_is_kept_from_the_first_renewal_to_the_end_of_the_lease() {
         LockRequest::read,
         |request| request.permits(5),
     ];
-    for ask in asks {
-        for waits in [false, true] {
-            unless_it_stands_still(TTL / 4, async || kept_with_the_lease(ask, waits).await).await;
-        }
-    }
+    let all = asks.into_iter().flat_map(|ask| {
+        [false, true].map(|waits| {
+            let kept = async move || kept_with_the_lease(ask, waits).await;
+            unless_it_stands_still(TTL / 4, kept)
+        })
+    });
+    join_all(all).await;
 }
 
 async fn kept_with_the_lease(ask: impl Fn(LockRequest) -> LockRequest, waits: bool) {
@@ -195,16 +198,19 @@ async fn who_died_leaves_nothing() {
 /// what somebody else has put there: it is as if it was not known, until the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_depends_on_it() {
-    for others in [
+    let others = [
         None,
         Some(["RPUSH", "x"]),
         Some(["SET", "soon"]),
         Some(["SET", "0"]),
-    ] {
-        for ask in [LockRequest::read, |request| request] {
-            unless_it_stands_still(TTL / 4, async || without_it(ask, others).await).await;
-        }
-    }
+    ];
+    let all = others.into_iter().flat_map(|others| {
+        [LockRequest::read, |request| request].map(|ask| {
+            let without = async move || without_it(ask, others).await;
+            unless_it_stands_still(TTL / 4, without)
+        })
+    });
+    join_all(all).await;
 }
 
 async fn without_it(ask: fn(LockRequest) -> LockRequest, others: Option<[&str; 2]>) {

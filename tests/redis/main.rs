@@ -76,8 +76,7 @@ impl Store for RedisStore {
     }
 
     async fn restart(&mut self) -> bool {
-        let _: String = self.server.command(&["SAVE"]).await;
-        self.server.restart().await;
+        self.server.restart_saved().await;
         true
     }
 

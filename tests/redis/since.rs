@@ -11,6 +11,7 @@ use dlock::{LockGuard, LockManager};
 
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, free, held, queued, served, shown};
+use crate::support::polls::join_all;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
 
@@ -70,9 +71,11 @@ async fn two(server: &RedisServer) -> Vec<LockManager> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_kept_for_as_long_as_the_lease() {
     let ttl = Duration::from_secs(3);
-    for mode in [Mode::Read, Mode::Permits(5)] {
-        unless_it_stands_still(ttl / 4, async || kept_with_the_lease(ttl, mode).await).await;
-    }
+    let all = [Mode::Read, Mode::Permits(5)].map(|mode| {
+        let kept = async move || kept_with_the_lease(ttl, mode).await;
+        unless_it_stands_still(ttl / 4, kept)
+    });
+    join_all(all).await;
 }
 
 async fn kept_with_the_lease(ttl: Duration, mode: Mode) {
@@ -152,9 +155,12 @@ async fn died(ttl: Duration) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_depends_on_it() {
     let ttl = Duration::from_secs(3);
-    for others in [None, Some(["RPUSH", "x"]), Some(["SET", "soon"])] {
-        unless_it_stands_still(ttl / 4, async || without_it(ttl, others).await).await;
-    }
+    let others = [None, Some(["RPUSH", "x"]), Some(["SET", "soon"])];
+    let all = others.map(|others| {
+        let without = async move || without_it(ttl, others).await;
+        unless_it_stands_still(ttl / 4, without)
+    });
+    join_all(all).await;
 }
 
 async fn without_it(ttl: Duration, others: Option<[&str; 2]>) {

@@ -60,8 +60,7 @@ impl<R: Recipe> Store for RedissonStore<R> {
     }
 
     async fn restart(&mut self) -> bool {
-        let _: String = self.server.command(&["SAVE"]).await;
-        self.server.restart().await;
+        self.server.restart_saved().await;
         true
     }
 

@@ -42,9 +42,13 @@ pub(crate) fn records(keys: &[String]) -> usize {
 }
 
 /// What a store of the suite can do where Redisson's keys are, by the recipe `R`, wherever the
-/// servers are.
+/// servers are; and themes that it leaves out there.
 macro_rules! abilities {
-    () => {
+    ($($theme:literal)*) => {
+        fn leaves_out() -> &'static [&'static str] {
+            &["permits", "once" $(, $theme)*]
+        }
+
         fn shows_processes(&self) -> bool {
             false
         }
@@ -66,14 +70,6 @@ macro_rules! abilities {
         }
 
         fn lets_waiters_out(&self) -> bool {
-            false
-        }
-
-        fn has_permits(&self) -> bool {
-            false
-        }
-
-        fn remembers(&self) -> bool {
             false
         }
     };

@@ -54,12 +54,8 @@ impl Store for RedlockStore {
         ShownTokens::OfThoseWhoRenewed
     }
 
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "once"]
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -83,13 +79,7 @@ impl Store for RedlockStore {
     }
 
     async fn restart(&mut self) -> bool {
-        let restarts = self.nodes.iter_mut().map(|node| {
-            Box::pin(async {
-                let _: String = node.command(&["SAVE"]).await;
-                RedisServer::restart(node).await;
-            })
-        });
-        join_all(restarts).await;
+        join_all(self.nodes.iter_mut().map(RedisServer::restart_saved)).await;
         true
     }
 

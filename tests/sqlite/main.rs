@@ -78,6 +78,10 @@ impl Store for SqliteStore {
         }
     }
 
+    fn leaves_out() -> &'static [&'static str] {
+        &["cost", "restart"]
+    }
+
     /// Who wants to write to a file asks again and again, and its turn may be
     /// long in coming.
     fn short_ttl(&self) -> Duration {

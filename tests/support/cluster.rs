@@ -1,8 +1,9 @@
 //! A Redis Cluster of the test's own: masters, each with a replica.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use super::lent::{Lendable, Pool};
 use super::polls::join_all;
 use super::port::hosts;
 use super::proxy::Proxy;
@@ -385,72 +386,23 @@ pub(crate) fn url(ports: &[u16], more: &str) -> String {
     format!("redis+cluster://{}{more}", hosts(ports))
 }
 
-/// A calm cluster that was used by a test before, or will be by another: to
-/// start one takes longer than most tests do. Nobody else uses it meanwhile.
-#[derive(Debug)]
-pub(crate) struct Lent(Option<Cluster>);
+impl Lendable for Cluster {
+    fn pool() -> &'static Mutex<Pool<Self>> {
+        static POOL: Mutex<Pool<Cluster>> = Mutex::new(Pool::none());
+        &POOL
+    }
 
-#[derive(Debug)]
-struct Pool {
-    lent: usize,
-    free: Vec<Cluster>,
-}
+    async fn calm() -> Self {
+        Self::behind_proxies().await
+    }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    lent: 0,
-    free: Vec::new(),
-});
-
-impl Lent {
-    pub(crate) async fn empty() -> Self {
-        let free = {
-            let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-            pool.lent += 1;
-            pool.free.pop()
-        };
-        // From here on it counts as lent, whatever happens.
-        let mut lent = Self(free);
-        match &lent.0 {
-            None => lent.0 = Some(Cluster::behind_proxies().await),
-            Some(cluster) => {
-                for server in cluster.masters() {
-                    server.command::<()>(&["FLUSHALL"]).await;
-                }
-            }
+    async fn clear(&self) {
+        for server in self.masters() {
+            server.command::<()>(&["FLUSHALL"]).await;
         }
-        lent
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
-        self.0.as_ref().expect("lent until it is dropped")
-    }
-
-    pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
-        self.0.as_mut().expect("lent until it is dropped")
-    }
-}
-
-impl Drop for Lent {
-    /// The last who gives one back ends them all, as nothing is dropped at the
-    /// end of a program.
-    fn drop(&mut self) {
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.lent -= 1;
-        if let Some(cluster) = self.0.take()
-            && !std::thread::panicking()
-        {
-            for proxy in &cluster.proxies {
-                proxy.refuse(false);
-                // Whoever listens there yet would count as one who waits.
-                proxy.cut();
-            }
-            pool.free.push(cluster);
-        }
-        let ended = match pool.lent {
-            0 => std::mem::take(&mut pool.free),
-            _ => Vec::new(),
-        };
-        drop(pool);
-        drop(ended);
+    fn proxies(&self) -> &[Proxy] {
+        &self.proxies
     }
 }

@@ -6,7 +6,7 @@ use dlock::LockManager;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::locks::{held, queued};
+use super::locks::{held, queued, served};
 use super::wait::{HANG, until, within};
 
 const PERMITS: u32 = 5;
@@ -57,4 +57,36 @@ pub(crate) async fn asked_for_a_release(
     drop(managers);
     waiting.shutdown().await;
     (more as f64 - looks) / RELEASES as f64
+}
+
+/// The place of a waiter is deleted, which is not the first of its process: it queues again, behind
+/// the others. `places` are those for `key`, in their order.
+pub(crate) async fn a_deleted_place_is_taken_again(
+    holder: &LockManager,
+    manager: &LockManager,
+    places: impl AsyncFn() -> Vec<String>,
+    delete: impl AsyncFn(&str),
+) {
+    let held_by = [
+        held(holder.lock("key").permits(2)).await,
+        held(holder.lock("key").permits(2)).await,
+    ];
+    let mut waiting = Vec::new();
+    for number in 1..=3 {
+        // Of one ttl, they would queue in their process.
+        let ttl = Duration::from_secs(30 - number);
+        let waits = manager.lock("key").permits(2).ttl(ttl).acquire();
+        waiting.push(tokio::spawn(waits));
+        queued(holder, "key", waiting.len()).await;
+    }
+    let before = places().await;
+    delete(&before[3]).await;
+    let is_back = |now: &Vec<String>| now.len() == 5 && now[3] == before[4];
+    until("it queues again, behind the others", &places, is_back).await;
+    drop(held_by);
+    let middle = waiting.remove(1);
+    for one in waiting {
+        served(one).await.release().await.expect("the release");
+    }
+    served(middle).await.release().await.expect("the release");
 }

@@ -20,10 +20,12 @@ pub(crate) mod etcd;
 #[cfg(feature = "redis")]
 pub(crate) mod ghosts;
 pub(crate) mod impatient;
+pub(crate) mod lent;
 pub(crate) mod machine;
 pub(crate) mod memcached;
 pub(crate) mod moving;
 pub(crate) mod nodes;
+pub(crate) mod patient;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod server;

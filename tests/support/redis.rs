@@ -13,7 +13,7 @@ use super::port::free_port;
 use super::process::command;
 use super::server::{Kind, Server};
 use super::tls::Certificates;
-use super::wait::{HANG, until};
+use super::wait::{HANG, eventually, until};
 
 /// Where each server listens besides its port, within its folder.
 const SOCKET: &str = "redis.sock";
@@ -387,6 +387,16 @@ impl RedisServer {
         // It ends without an answer.
         self.try_command::<()>(&["SHUTDOWN"]).await;
         self.has_ended().await;
+    }
+
+    /// Starts it again, with all that it has confirmed.
+    pub(crate) async fn restart_saved(&mut self) {
+        // While a replica is on its way, one is under way already.
+        eventually("it is saved", async || {
+            self.try_command::<String>(&["SAVE"]).await
+        })
+        .await;
+        self.restart().await;
     }
 
     /// From now on it keeps nothing on disk.

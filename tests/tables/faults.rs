@@ -109,7 +109,7 @@ pub(crate) async fn a_try_has_one_request_timeout_for_all_it_asks<S: FarTables>(
 
 /// If the machine stands still, both are given free before it has asked.
 async fn tries_for_long<S: FarTables>(store: &S) {
-    const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
     let config = store.direct().ttl(20 * HANG);
     let manager = connect(config.request_timeout(REQUEST_TIMEOUT)).await;
     let other = connect(store.direct().ttl(20 * HANG)).await;

@@ -1,26 +1,13 @@
 //! What the tests below share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use dlock::{Config, LockManager};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use crate::support::locks;
+pub(crate) use crate::support::patient::{config, connect};
 use crate::support::proxy::Proxy;
 use crate::support::wait::until;
 use crate::support::zookeeper::{ZooKeeperServer, nodes};
-
-/// Longer than a Java machine is silent where much else runs.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-pub(crate) fn config(url: &str) -> Config {
-    locks::config(url).request_timeout(REQUEST_TIMEOUT)
-}
-
-pub(crate) async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url)).await
-}
 
 /// A folder of one test's own in the server that others use too, and ways to it
 /// that can fail.

@@ -23,7 +23,7 @@ const MULTI: i32 = 14;
 const MULTI_READ: i32 = 22;
 
 /// Of a lock that is renewed more than a second after its grant.
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(4);
 const STANDSTILL: Duration = Duration::from_secs(1);
 
 async fn holder(manager: &LockManager) -> HolderInfo {

@@ -4,14 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use dlock::LockManager;
-
 use crate::harness::{Scene, connect};
 use crate::messages::{Counter, read_by};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::crowd;
-use crate::support::locks::{held, queued, served};
-use crate::support::wait::until;
 use crate::support::zookeeper::Setup;
 
 /// In so many processes. What they ask, without signs of life and the looks that come
@@ -66,30 +62,10 @@ async fn a_release_costs_each_process_a_list() {
 async fn a_place_that_was_deleted_behind_others_is_taken_again() {
     let scene = Scene::set().await;
     let (holder, manager) = (connect(&scene.url()).await, connect(&scene.url()).await);
-    let held_by = [
-        held(holder.lock("key").permits(2)).await,
-        held(holder.lock("key").permits(2)).await,
-    ];
-    // Of one ttl, they would queue in their process.
-    let wants = |manager: &LockManager, number: u64| {
-        let ttl = Duration::from_secs(30 - number);
-        tokio::spawn(manager.lock("key").permits(2).ttl(ttl).acquire())
+    let all = async || scene.nodes("key").await;
+    let delete = async |node: &str| {
+        assert!(node.contains("-permit-2-read-lock-"), "{node}");
+        scene.delete("key", node).await;
     };
-    let mut waiting = Vec::new();
-    for number in 1..=3 {
-        waiting.push(wants(&manager, number));
-        queued(&holder, "key", waiting.len()).await;
-    }
-    let before = scene.nodes("key").await;
-    assert!(before[3].contains("-permit-2-read-lock-"), "{}", before[3]);
-    scene.delete("key", &before[3]).await;
-    let again = async || scene.nodes("key").await;
-    let is_back = |now: &Vec<String>| now.len() == 5 && now[3] == before[4];
-    until("it queues again, behind the others", again, is_back).await;
-    drop(held_by);
-    let middle = waiting.remove(1);
-    for one in waiting {
-        served(one).await.release().await.expect("the release");
-    }
-    served(middle).await.release().await.expect("the release");
+    crowd::a_deleted_place_is_taken_again(&holder, &manager, all, delete).await;
 }

@@ -2,11 +2,14 @@
 //! a user would see of scope, gate and lease.
 //!
 //! What every store shows, `memory:` shows in the conformance suite. Here is what takes
-//! a store that answers otherwise, exact times, or a runtime of its own.
+//! a store that answers otherwise, exact times, or a runtime of its own; and what the
+//! features `axum`, `serde` and `tower` add.
 
 // A body may well give a future as its value.
 #![allow(clippy::async_yields_async)]
 
+#[cfg(feature = "axum")]
+mod axum;
 mod defaults;
 mod gate;
 mod late;
@@ -31,8 +34,12 @@ mod release;
 mod run;
 mod runtimes;
 mod scope;
+#[cfg(feature = "serde")]
+mod serde;
 mod several_keys;
 mod shown;
+#[cfg(feature = "tower")]
+mod tower;
 mod unpolled;
 
 use std::future::Future;

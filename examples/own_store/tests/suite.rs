@@ -65,12 +65,8 @@ impl Store for OwnStore {
         false
     }
 
-    fn has_permits(&self) -> bool {
-        false
-    }
-
-    fn remembers(&self) -> bool {
-        false
+    fn leaves_out() -> &'static [&'static str] {
+        &["permits", "once", "cost", "restart"]
     }
 
     /// Paused in the middle of a change, it keeps the file to itself.

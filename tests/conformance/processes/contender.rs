@@ -97,7 +97,6 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
         .await;
         match role {
             "contend" => contend(contender()).await,
-            "hold" => hold(&contender()).await,
             "share" => share().await,
             "do" => doers::play().await,
             "do one" => doers::play_one().await,
@@ -142,13 +141,4 @@ async fn contend(contender: Contender) {
         });
     }
     adding.join_all().await;
-}
-
-/// Takes the lock and keeps it.
-async fn hold(contender: &Contender) {
-    let _guard = dlock::lock("counter").acquire().await.expect("the lock");
-    report(contender.resource, &contender.name, "holds")
-        .await
-        .expect("the resource");
-    std::future::pending::<()>().await;
 }

@@ -14,21 +14,22 @@ use std::time::Duration;
 use dlock_conformance::{Store, async_trait, conformance};
 
 use recipes::Recipe;
-use support::cluster::{Cluster, Lent};
+use support::cluster::Cluster;
+use support::lent::Lent;
 use support::proxy::Proxy;
 
 /// A cluster for one test, whose nodes say that they are where proxies are.
-struct InCluster<R>(Lent, PhantomData<R>);
+struct InCluster<R>(Lent<Cluster>, PhantomData<R>);
 
 impl<R> InCluster<R> {
     fn cluster(&self) -> &Cluster {
-        self.0.cluster()
+        &self.0
     }
 }
 
 #[async_trait(?Send)]
 impl<R: Recipe> Store for InCluster<R> {
-    recipes::abilities!();
+    recipes::abilities!("cost" "restart");
 
     async fn start() -> Self {
         Self(Lent::empty().await, PhantomData)

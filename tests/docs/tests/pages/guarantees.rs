@@ -67,9 +67,9 @@ fn is_run(path: &Path, name: &str) -> Result<(), String> {
 }
 
 /// Whether it is in a list of cases: in the file itself, or in the `mod.rs` or
-/// `lib.rs` beside it.
+/// `themes.rs` beside it.
 fn is_listed(path: &Path, file: &str, name: &str) -> bool {
-    let beside = ["mod.rs", "lib.rs"].map(|list| root().join(path).with_file_name(list));
+    let beside = ["mod.rs", "themes.rs"].map(|list| root().join(path).with_file_name(list));
     let lists = beside.map(|list| fs::read_to_string(list).unwrap_or_default());
     let mut lists = lists.iter().map(String::as_str).chain([file]);
     lists.any(|list| list.lines().any(|line| line.trim() == name))

@@ -7,4 +7,6 @@
     reason = "a snippet shows a part of a program"
 )]
 
+mod cron;
+
 include!(concat!(env!("OUT_DIR"), "/snippets.rs"));

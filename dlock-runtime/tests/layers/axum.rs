@@ -141,7 +141,7 @@ async fn a_loss_is_no_invitation_to_repeat() {
 /// may come there just before the log begins.
 #[test]
 fn mistakes_are_told_to_the_log_and_not_to_the_client() {
-    let name = "mistakes_are_told_to_the_log_and_not_to_the_client";
+    let name = "axum::mistakes_are_told_to_the_log_and_not_to_the_client";
     alone_with_its_log(name, async |log| {
         let (_, manager) = memory().await;
         let write = error_of(manager.lock(SECRET).acquire());
@@ -170,7 +170,7 @@ fn mistakes_are_told_to_the_log_and_not_to_the_client() {
 /// In an outage, each request is refused for the same reason.
 #[test]
 fn a_hundred_requests_in_an_outage_are_few_lines() {
-    let name = "a_hundred_requests_in_an_outage_are_few_lines";
+    let name = "axum::a_hundred_requests_in_an_outage_are_few_lines";
     alone_with_its_log(name, async |log| {
         let (memory, manager) = memory().await;
         memory.faults().set_unavailable(true);

@@ -214,7 +214,7 @@ async fn a_layer_may_have_a_manager_of_its_own() {
 /// In an outage, each request is refused for the same reason.
 #[test]
 fn a_hundred_requests_in_an_outage_are_few_lines() {
-    let name = "a_hundred_requests_in_an_outage_are_few_lines";
+    let name = "tower::a_hundred_requests_in_an_outage_are_few_lines";
     alone_with_its_log(name, async |log| {
         let (memory, [manager]) = copies().await;
         let (service, _gate) = Gated::new();
