@@ -109,12 +109,8 @@ impl Time {
         }
     }
 
-    /// Sleeps, also where the caller's runtime has no timers: then by those of the manager, which
-    /// costs a task there and wakes its thread twice.
+    /// Sleeps by the manager's timers, so that the caller's runtime needs none.
     pub async fn sleep(&self, until: Deadline) {
-        if self.is_of_this_runtime() {
-            return tokio::time::sleep_until(until.at().into()).await;
-        }
         struct AbortOnDrop(JoinHandle<()>);
         impl Drop for AbortOnDrop {
             fn drop(&mut self) {
@@ -133,7 +129,7 @@ impl Time {
         }
     }
 
-    /// Sleeps until `at`; for ever without a time.
+    /// Sleeps until `at`, by the manager's timers; for ever without a time.
     pub(crate) async fn sleep_until(&self, at: Option<Instant>) {
         match at {
             Some(at) => self.sleep(Deadline::from(at, Duration::ZERO)).await,
@@ -235,21 +231,6 @@ mod tests {
         let answered = pin!(time.bound(soon, ready(())));
         let context = &mut Context::from_waker(Waker::noop());
         assert!(matches!(answered.poll(context), Poll::Ready(Ok(()))));
-    }
-
-    /// Otherwise, each call that waits for a connection would wake the manager's thread.
-    #[test]
-    fn who_has_timers_does_not_need_the_managers() {
-        // Nobody drives it.
-        let manager = Builder::new_current_thread().enable_all().build();
-        let manager = manager.expect("a runtime");
-        let time = Time::of_the_machine(manager.handle().clone());
-        let here = Builder::new_current_thread().enable_all().build();
-        here.expect("a runtime").block_on(async {
-            let slept = time.sleep(time.after(Duration::from_millis(5)));
-            let slept = tokio::time::timeout(Duration::from_secs(20), slept);
-            slept.await.expect("it does not wait for the manager");
-        });
     }
 
     #[tokio::test]

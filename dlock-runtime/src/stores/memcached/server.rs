@@ -160,7 +160,8 @@ impl Pool {
         {
             return Ok((connection, permit));
         }
-        // Rare, and boxed so that not every call needs room for it.
+        // Boxed so that not every call needs room for it. `bound` uses the timers of this runtime if
+        // it has some; those of the manager would wake its thread twice for each call.
         let next = Box::pin(self.reach.time.bound(deadline, self.next_ticket()));
         next.await.unwrap_or(Err(Failed::Silent))
     }
