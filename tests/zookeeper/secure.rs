@@ -1,10 +1,13 @@
 //! Users, rights, encrypted connections, and passwords that are shown nowhere.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use dlock::backend::zookeeper::ZooKeeper;
 use dlock::{LockError, LockManager};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 #[cfg(feature = "tls")]
 use zookeeper_client::{Client, SaslOptions, TlsOptions};
@@ -78,6 +81,32 @@ async fn a_user_logs_in_by_sasl() {
         says(&error, &["user"]);
     }
     assert!(guard.is_held());
+}
+
+/// A busy server may answer the login before the request for a session, in front of it, and the
+/// client takes that for an unknown version of the server.
+#[tokio::test]
+async fn a_login_that_is_answered_first_is_no_outage() {
+    let server = Setup::default().start().await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+    let listener = listener.expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let to = server.port();
+    let answers = tokio::spawn(async move {
+        // The answer to request 1, without an error; twice in a row.
+        let answer = [16, 1, 0, 0, 0].map(u32::to_be_bytes).concat();
+        for _ in 0..2 {
+            let (mut client, _) = listener.accept().await.expect("a client");
+            client.write_all(&answer).await.expect("it listens");
+            let _ended = client.read_to_end(&mut Vec::new()).await;
+        }
+        let (mut client, _) = listener.accept().await.expect("a client");
+        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await;
+        let _ended = copy_bidirectional(&mut client, &mut server.expect("a server")).await;
+    });
+    let manager = connect(&format!("zookeeper://127.0.0.1:{port}/locks")).await;
+    had(&manager, "key").await;
+    answers.abort();
 }
 
 /// Both of the login and the encryption.

@@ -15,6 +15,11 @@ use crate::engine::time::Backoff;
 use crate::store::{Context, Failure, Scope};
 use crate::sync::Mutex;
 
+/// How often in a row the first session may be refused. The client (0.11) sends the login right
+/// behind its request for a session. A busy server with Netty may answer the login first, which the
+/// client takes for an "unsupported server version".
+const AT_ONCE: u32 = 3;
+
 /// The pauses between attempts to open a session: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
@@ -48,23 +53,28 @@ impl Ensemble {
         })
     }
 
-    /// Opens the first session, and keeps one open from here on. A refusal is reported at once. But
-    /// if the servers were silent, perhaps on a busy machine, the engine tries again. (The client
-    /// gives up a silent server after a part of the time that a call has, so that it can ask
-    /// another one.)
+    /// Opens the first session, and keeps one open from here on. A refusal is reported at once, as
+    /// soon as it was met [`AT_ONCE`] times. But if the servers were silent, perhaps on a busy
+    /// machine, the engine tries again. (The client gives up a silent server after a part of the
+    /// time that a call has, so that it can ask another one.)
     pub(super) async fn connect(self: &Arc<Self>, deadline: Deadline) -> Result<(), Failure> {
         let time = &self.context.time;
-        let asked_at = time.now();
-        let opened = Session::open(&self.settings, &self.context, deadline).await;
-        let session = opened.map_err(|error| {
-            let took = time.now().saturating_duration_since(asked_at);
-            let was_silent = took >= self.settings.silence(self.context.patience())
-                && error.kind() == BackendErrorKind::Unavailable;
-            match was_silent {
-                true => Failure::refused(error),
-                false => Failure::stop(error),
+        let silence = self.settings.silence(self.context.patience());
+        let mut attempt = 1;
+        let session = loop {
+            let asked_at = time.now();
+            let opened = Session::open(&self.settings, &self.context, deadline).await;
+            let error = match opened {
+                Ok(session) => break session,
+                Err(error) => error,
+            };
+            let was_silent = time.now().saturating_duration_since(asked_at) >= silence;
+            match error.kind() {
+                BackendErrorKind::Unavailable if was_silent => return Err(Failure::refused(error)),
+                BackendErrorKind::Unavailable if attempt < AT_ONCE => attempt += 1,
+                _ => return Err(Failure::stop(error)),
             }
-        })?;
+        };
         let remembers = session.can_remember(&self.settings, deadline).await?;
         let _ = self.remembers.set(remembers);
         self.is_now(Ok(Arc::clone(&session)));
