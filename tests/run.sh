@@ -3,12 +3,12 @@
 # that, as root or with sudo.
 #
 #   ./tests/run.sh          the library on all its stores
-#   ./tests/run.sh --all    as CI does: also the command line, Redisson's layout, the scripts
-#                           beside their reference, input that wants to hurt, lints, the
-#                           documentation, the book, the list of public items, the packages,
-#                           each set of features that users pick, the examples, the benches,
-#                           the simulator, histories of servers that fail, services in Java that
-#                           use Redisson, and Prometheus
+#   ./tests/run.sh --all    as CI does: also the whole suite for variants of stores, the command
+#                           line, Redisson's layout, the scripts beside their reference, input
+#                           that wants to hurt, lints, the documentation, the book, the list of
+#                           public items, the packages, each set of features that users pick, the
+#                           examples, the benches, the simulator, histories of servers that fail,
+#                           services in Java that use Redisson, and Prometheus
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -117,7 +117,7 @@ test_programs() {
     sed 's/.*"name":"//; s/"$//' | sort -u
 }
 
-# Runs all tests, in three lanes of about the same length: most of those of Redis, those of the
+# Runs all tests, in three lanes of about the same length: most of those of Redis, those of most
 # other servers, and the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
@@ -133,7 +133,9 @@ all_tests() {
     [ -n "$all" ] || [[ " ${beside_programs[*]} " != *" $program "* ]] || continue
     case $program in
     redis* | sentinel | cluster) redis+=(--test "$program") ;;
-    etcd | zookeeper | postgres | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
+    # Without Redisson's, there is room for it beside the programs of Redis.
+    postgres) if [ -n "$all" ]; then servers+=(--test postgres); else redis+=(--test postgres); fi ;;
+    etcd | zookeeper | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
     esac
   done < <(test_programs)

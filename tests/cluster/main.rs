@@ -138,6 +138,7 @@ mod quorum {
         tokens keys exclusion claims release leases queues drops outages refused late_commands
         restart load;
         start_durable floors { a_floor_is_obeyed_by_who_does_not_name_it }
+        start breaking { a_broken_holder_is_told }
     );
 
     mod whole {

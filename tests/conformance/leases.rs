@@ -363,7 +363,7 @@ async fn tells_of_no_outage(store: &dyn Store) {
     let (config, known) = (config(), manager.clone());
     let had = on_one_thread(async move {
         let blocked = connect(config).await;
-        // The first calls of all find no connection of their runtime.
+        // The first calls of a manager find no connection of their runtime.
         let blocks: [&[_]; 2] = [&[(&known, 1)], &[(&known, 2), (&blocked, 1), (&blocked, 3)]];
         for (block, managers) in blocks.into_iter().enumerate() {
             let mut asked: Vec<(Call, usize)> = Vec::new();

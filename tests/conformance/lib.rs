@@ -1,5 +1,6 @@
 //! The promises of every store of [`dlock`], as tests of its public surface. Each store runs all
-//! of them, unchanged, against a real server.
+//! of them, unchanged, against a real server, but for the themes that it
+//! [leaves out](Store::leaves_out). A variant of a store may run a part of them.
 //!
 //! [`Store`] defines how a test reaches a store and breaks it. A store is not tested for what it
 //! does not claim in its [`Capabilities`](dlock::backend::Capabilities). A test program for a
@@ -112,8 +113,8 @@ pub trait Store {
 
     /// The themes of cases that this store leaves out: `permits` and `once`, if it does not have
     /// them; `cost`, if it has no [`costs`](Self::costs); `restart`, if it cannot be
-    /// [restarted](Self::restart). No store is started for their cases. That it does not have
-    /// them, and claims the others, is a test too.
+    /// [restarted](Self::restart). No store is started for their cases. A test sees that it does
+    /// not have them, and that it claims `permits` and `once` if it does not leave them out.
     fn leaves_out() -> &'static [&'static str]
     where
         Self: Sized,

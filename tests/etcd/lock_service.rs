@@ -70,9 +70,10 @@ impl Store for LockService {
     }
 }
 
-// The rest does not depend on who makes the place in the queue.
+// Who makes the place in the queue matters to these.
 conformance!(crate::lock_service::LockService:
-    tokens keys exclusion claims release leases queues drops unpolled outages late_commands load;
+    tokens keys exclusion claims release leases queues drops unpolled outages late_commands breaking
+    load;
 );
 
 mod whole {

@@ -43,7 +43,8 @@ impl Lendable for BehindAProxy {
             proxy.insert(Proxy::to(port)).port()
         })
         .await;
-        // Sooner or later each would have the replicas follow the proxy, which may fail.
+        // After this time a sentinel tells the replicas to follow the address that it knows. That
+        // is the proxy's, which may fail.
         let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "3600000"];
         for sentinel in &deployment.sentinels {
             sentinel.command::<()>(&words).await;

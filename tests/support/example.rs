@@ -1,8 +1,10 @@
 //! The programs of this package's examples. No part of `support`, which other
 //! packages share: they have neither these examples nor these features.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 /// The features of this package, and whether this test was built with them.
 macro_rules! features {
@@ -45,11 +47,17 @@ pub(crate) fn example(name: &str) -> PathBuf {
     target.join("debug/examples").join(name)
 }
 
-/// Has cargo build this, and returns the folder of all that it builds.
+/// Has cargo build this, once for each test program, and returns the folder of all that it builds.
 pub(crate) fn built(what: &[&str]) -> PathBuf {
+    // Cargo takes seconds of a processor to find that there is nothing to build.
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     // This test is <target>/<profile>/deps/<name>.
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.ancestors().nth(3).expect("the target directory");
+    let mut before = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if before.contains(&what.join(" ")) {
+        return target.to_owned();
+    }
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build
         .args(["build", "--quiet", "--target-dir"])
@@ -72,6 +80,7 @@ pub(crate) fn built(what: &[&str]) -> PathBuf {
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
+    before.insert(what.join(" "));
     target.to_owned()
 }
 

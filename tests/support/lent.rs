@@ -10,7 +10,7 @@ use super::proxy::Proxy;
 pub(crate) trait Lendable: Sized + 'static {
     fn pool() -> &'static Mutex<Pool<Self>>;
 
-    /// One whose servers take over from no other.
+    /// One in which no server takes the place of another.
     async fn calm() -> Self;
 
     /// Forgets all that is kept.
@@ -37,7 +37,7 @@ impl<T> Pool<T> {
 }
 
 /// One that was used by a test before, or will be by another. Nobody else uses it meanwhile. What
-/// a test has that fails is not lent again.
+/// a failed test had is not lent again.
 #[derive(Debug)]
 pub(crate) struct Lent<T: Lendable>(Option<T>);
 
@@ -76,14 +76,17 @@ impl<T: Lendable> Drop for Lent<T> {
     /// The last who gives one back ends them all, as nothing is dropped at the
     /// end of a program.
     fn drop(&mut self) {
+        // Servers are ended after the mutex is released.
+        let (used, _failed) = match std::thread::panicking() {
+            false => (self.0.take(), None),
+            true => (None, self.0.take()),
+        };
         let mut pool = T::pool().lock().unwrap_or_else(PoisonError::into_inner);
         pool.lent -= 1;
-        if let Some(used) = self.0.take()
-            && !std::thread::panicking()
-        {
+        if let Some(used) = used {
             for proxy in used.proxies() {
                 proxy.refuse(false);
-                // Whoever listens there yet would count as one who waits.
+                // A client that still listens would count as a waiter.
                 proxy.cut();
             }
             pool.free.push(used);

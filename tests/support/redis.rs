@@ -391,7 +391,7 @@ impl RedisServer {
 
     /// Starts it again, with all that it has confirmed.
     pub(crate) async fn restart_saved(&mut self) {
-        // While a replica is on its way, one is under way already.
+        // While a replica gets its copy, the server is saving already, and refuses to save again.
         eventually("it is saved", async || {
             self.try_command::<String>(&["SAVE"]).await
         })

@@ -161,7 +161,8 @@ impl Pool {
             return Ok((connection, permit));
         }
         // Boxed so that not every call needs room for it. `bound` uses the timers of this runtime if
-        // it has some; those of the manager would wake its thread twice for each call.
+        // it has some, as it does for the command. Those of the manager would wake its thread twice
+        // for each call that finds no idle connection.
         let next = Box::pin(self.reach.time.bound(deadline, self.next_ticket()));
         next.await.unwrap_or(Err(Failed::Silent))
     }
