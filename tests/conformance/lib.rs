@@ -84,6 +84,7 @@ pub use support::locks::connect;
 use support::locks::{free, had, held, inspected, nothing_left};
 use support::proxy::Proxy;
 use support::wait::{HANG, eventually, until, within};
+use tokio::time::sleep;
 
 /// A store that belongs to one test.
 #[async_trait(?Send)]
@@ -408,7 +409,19 @@ pub fn run<S: Store>(as_asked: Start, theme: &str, case: fn(&mut dyn Store) -> R
             Start::start_contended => case(&mut store).await,
             _ => within(2 * HANG, case(&mut store)).await,
         }
+        farewell(&store).await;
     });
+}
+
+/// Gives managers that were dropped a moment to take their leave. Without their store they would
+/// go on asking for it, beside the cases that follow.
+async fn farewell(store: &dyn Store) {
+    for _ in 0..50 {
+        if !store.proxies().iter().any(Proxy::is_used) {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// The store's configuration with leases that outlast every test: a lock that becomes free in

@@ -13,7 +13,7 @@ pub(crate) async fn a_flash_sale_sells_exactly_the_stock<D: Database>() {
     let mut sale = command(program.await.expect("the example"));
     sale.args([
         "--orders",
-        "600",
+        "400",
         "--processes",
         "4",
         "--store",

@@ -6,7 +6,7 @@ use dlock::LockManager;
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
-use crate::harness::{config, connect, lease_of};
+use crate::harness::{config, connect, hasty, lease_of};
 use crate::support::etcd::EtcdServer;
 use crate::support::locks::{free, had, held, is_unavailable, says};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -31,7 +31,7 @@ async fn nothing_is_left_of_what_is_forgotten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_in_the_place_of_a_mark_is_named() {
     let store = EtcdStore::start().await;
-    let manager = connect(&store.url()).await;
+    let manager = hasty(&store.url()).await;
     let name = format!("{}//key", store.prefix);
     let put = ["put", &*name, "somebody's own"];
     store.server.control(&put).await;

@@ -149,7 +149,7 @@ async fn sells(url: String, orders: &'static str) {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_etcd() {
     let server = support::etcd::EtcdServer::start().await;
-    sells(support::etcd::etcd_url(&[server.port()]), "1000").await;
+    sells(support::etcd::etcd_url(&[server.port()]), "400").await;
     assert_eq!(server.keys("").await, Vec::<String>::new());
 }
 
@@ -157,7 +157,7 @@ async fn four_processes_sell_exactly_the_stock_in_etcd() {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_memcached() {
     let server = support::memcached::MemcachedServer::start().await;
-    sells(server.url(), "1000").await;
+    sells(server.url(), "400").await;
     // All that is left is what tells one start of the server from another.
     assert_eq!(server.items(), ["dlock-server".to_owned()].into());
 }
@@ -166,7 +166,7 @@ async fn four_processes_sell_exactly_the_stock_in_memcached() {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
     let server = support::zookeeper::ZooKeeperServer::shared().await;
-    sells(format!("zookeeper://127.0.0.1:{}", server.port()), "600").await;
+    sells(format!("zookeeper://127.0.0.1:{}", server.port()), "400").await;
     let left = support::zookeeper::nodes(&server.client().await, "/").await;
     let known = |name: &String| ["dlock", "zookeeper"].contains(&&**name);
     assert!(left.iter().all(known), "{left:?}");
@@ -177,7 +177,7 @@ async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
 async fn four_processes_sell_exactly_the_stock_in_a_file() {
     let dir = support::dir::TempDir::default();
     let file = dir.path().join("sale.db");
-    sells(format!("sqlite:{}", file.display()), "600").await;
+    sells(format!("sqlite:{}", file.display()), "400").await;
 }
 
 #[cfg(all(
@@ -264,7 +264,7 @@ mod on_redis {
 
     #[tokio::test]
     async fn four_processes_sell_exactly_the_stock() {
-        let running = Running::start(&["--orders", "4000"]).await;
+        let running = Running::start(&["--orders", "1000"]).await;
         let (sale, server) = running.end().await;
         sale.sold_exactly_the_stock();
         sale.failed_nobody();
@@ -286,12 +286,12 @@ mod on_redis {
         replicated(&deployment.servers[0], 2).await;
         let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
         let url = url(":stock@", &ports, "?replicas=1&sentinel_password=watch");
-        sells(url, "1000").await;
+        sells(url, "400").await;
     }
 
     #[tokio::test]
     async fn four_processes_oversell_without_the_lock() {
-        let running = Running::start(&["--orders", "4000", "--without-lock"]).await;
+        let running = Running::start(&["--orders", "1000", "--without-lock"]).await;
         let (sale, _server) = running.end().await;
         sale.has("oversold");
     }
@@ -300,7 +300,7 @@ mod on_redis {
     #[tokio::test]
     async fn locks_on_five_servers_sell_exactly_the_stock() {
         let nodes = Nodes::start(5).await;
-        sells(nodes.url(), "600").await;
+        sells(nodes.url(), "400").await;
         // Those who died would leave their locks to their ttl.
         assert!(nodes.keys().await.is_empty());
     }
@@ -311,7 +311,7 @@ mod on_redis {
     async fn locks_in_a_cluster_sell_exactly_the_stock() {
         let cluster = Cluster::start(LONG).await;
         for more in ["", "?quorum=masters"] {
-            sells(cluster.url(more), "600").await;
+            sells(cluster.url(more), "400").await;
             let keys = async || cluster.keys().await;
             until("nothing is left", keys, Vec::is_empty).await;
         }
@@ -320,7 +320,7 @@ mod on_redis {
     /// Also where one is killed and one is paused for longer than its ttl.
     #[tokio::test]
     async fn dead_and_paused_processes_change_nothing() {
-        let running = Running::start_with("3s", &["--orders", "20000", "--tasks", "16"]).await;
+        let running = Running::start_with("3s", &["--orders", "8000", "--tasks", "16"]).await;
         running.has_booked(500).await;
         running.signal(0, Signal::SIGSTOP);
         running.has_booked(1_000).await;

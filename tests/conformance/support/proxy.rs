@@ -112,6 +112,12 @@ impl Proxy {
         self.accepted.load(Ordering::SeqCst)
     }
 
+    /// Whether it has an open connection.
+    pub fn is_used(&self) -> bool {
+        // One receiver waits for new connections, and one is for their copies.
+        self.faults.receiver_count() > 2
+    }
+
     /// Holds back the next request that contains this, and everything after it on the same
     /// connection. With `None` it is delivered, even if its client has gone.
     pub fn hold_back(&self, contains: Option<&str>) {
