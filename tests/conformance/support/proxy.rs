@@ -113,7 +113,7 @@ impl Proxy {
     }
 
     /// Whether it has an open connection.
-    pub fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         // One receiver waits for new connections, and one is for their copies.
         self.faults.receiver_count() > 2
     }
