@@ -184,6 +184,18 @@ async fn ten_thousand_leases_are_kept_by_one_keeper() {
     assert!(manager.list("").await.expect("answers").is_empty());
 }
 
+/// A keeper that sleeps until a long lease is due is woken for one that is due earlier.
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_is_renewed_beside_a_long_one() {
+    let (_, manager) = manager().await;
+    let long = held(manager.lock("long").ttl(seconds(3_000))).await;
+    // The keeper has looked, and sleeps.
+    sleep(seconds(1)).await;
+    let short = held(manager.lock("short").ttl(seconds(3))).await;
+    sleep(seconds(60)).await;
+    assert!(short.is_held() && long.is_held());
+}
+
 /// Says again and again that no lease has ended.
 #[derive(Debug, Default)]
 struct Talkative(Memory);
