@@ -123,9 +123,11 @@ impl<T: AsyncFn(&str)> Contenders<T> {
 fn memory_leaves_nothing() {
     alone_on_one_thread("memory_leaves_nothing", &[], async || {
         let memory = Memory::new();
+        // What is kept for as long as a lease would last shows too.
+        let config = || Config::with_backend(memory.clone()).ttl(20 * HANG);
         let contenders = Contenders {
-            one: connect(Config::with_backend(memory.clone())).await,
-            other: connect(Config::with_backend(memory.clone())).await,
+            one: connect(config()).await,
+            other: connect(config()).await,
             take_away: async |key: &str| assert!(memory.faults().take_away(key)),
         };
         contenders.leave_nothing(200, 1_600, 0).await;
