@@ -23,8 +23,8 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
 # With what cargo keeps for the next change, the runtime alone takes 42 s of a processor
 # to build, and 30 without.
 export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
-# Without line numbers for backtraces, the build takes a fifth less. What panics names its line
-# all the same.
+# Without line numbers for backtraces, the build takes about a fifth less. What panics names its
+# line all the same.
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-0}"
 export CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG="$CARGO_PROFILE_DEV_DEBUG"
 # Properties are tried on the same inputs each time, so that a failure is one of what
