@@ -291,7 +291,7 @@ mod on_redis {
 
     #[tokio::test]
     async fn four_processes_oversell_without_the_lock() {
-        let running = Running::start(&["--orders", "1000", "--without-lock"]).await;
+        let running = Running::start(&["--orders", "4000", "--without-lock"]).await;
         let (sale, _server) = running.end().await;
         sale.has("oversold");
     }
@@ -320,7 +320,7 @@ mod on_redis {
     /// Also where one is killed and one is paused for longer than its ttl.
     #[tokio::test]
     async fn dead_and_paused_processes_change_nothing() {
-        let running = Running::start_with("3s", &["--orders", "8000", "--tasks", "16"]).await;
+        let running = Running::start_with("3s", &["--orders", "20000", "--tasks", "16"]).await;
         running.has_booked(500).await;
         running.signal(0, Signal::SIGSTOP);
         running.has_booked(1_000).await;
