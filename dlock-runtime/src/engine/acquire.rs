@@ -13,6 +13,7 @@ use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
 use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
+use crate::deadline::Deadline;
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
@@ -105,7 +106,7 @@ enum Asked<S: Store> {
     Contended,
 }
 
-/// A call that does not wait takes the lock for held after this many ties.
+/// A call that does not wait takes the lock for held after this many ties at most.
 const TIES: u32 = 10;
 
 /// A watch that fails sooner than this has not waited: the store has been failing since before the
@@ -156,11 +157,17 @@ impl<'a, S: Store> Acquisition<'a, S> {
         Ok(None)
     }
 
-    /// Tries a few more times after a tie.
+    /// Tries a few more times after a tie, while the request timeout lasts: an election with a
+    /// silent voter takes a good part of it.
     fn try_again(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
         Box::pin(async move {
+            let time = &self.running.time;
+            let end = Deadline::from(self.call.started(), self.running.request_timeout);
             for _ in 1..TIES {
                 self.call.wait_for_others().await;
+                if time.has_passed(end) {
+                    break;
+                }
                 match outlined(self.ask(Want::Try)).await? {
                     Asked::Granted(grant) => return Ok(Some(grant)),
                     Asked::Held | Asked::Behind(_) => break,

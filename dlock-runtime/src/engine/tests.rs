@@ -826,6 +826,19 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(request.owner));
     }
 
+    /// Each tie may take a good part of a request timeout, as in an election with a silent voter.
+    async fn slow_ties_do_not_add_up<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let (request, start) = (request(), Instant::now());
+        let timeout = sim.request_timeout();
+        sim.next([Fate::Refused]);
+        sim.next([Fate::Slow(timeout.mul_f64(0.4)); 10]);
+        sim.state().ties = u32::MAX;
+        assert!(engine.try_acquire(&request).await.expect("an answer").is_none());
+        assert!(start.elapsed() <= 2 * timeout, "{:?}", start.elapsed());
+        assert!(sim.is_free());
+    }
+
     /// The pause is neither a question nor silence of the store.
     async fn who_is_held_back_asks_later<P: Proof>() {
         let (sim, engine) = start::<P>().await;
