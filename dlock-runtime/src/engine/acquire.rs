@@ -142,7 +142,13 @@ impl<'a, S: Store> Acquisition<'a, S> {
     async fn open(&mut self, opening: Opening) -> Result<Option<Grant>, BackendError> {
         let asked = match opening {
             Opening::First => match outlined(self.attempt(Want::First)).await? {
-                Some(take) => self.answered(take),
+                Some(take) => {
+                    let asked = self.answered(take);
+                    // The command may have been run twice, and have met its own first run. The
+                    // answer to the fuller question settles it.
+                    self.left.there = !matches!(asked, Some(Asked::Granted(_)));
+                    asked
+                }
                 None => None,
             },
             // This command names its owner, so it is repeated until answered.

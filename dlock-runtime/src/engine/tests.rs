@@ -164,6 +164,21 @@ for_each! { every_store:
         }
     }
 
+    /// Its second run finds the lock held, by its first. Then nobody can be asked more.
+    async fn what_was_run_twice_is_given_back<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.next([Fate::Twice]);
+        sim.next(vec![Fate::NotReached; 1_000]);
+        let asked = engine.acquire(&request()).await;
+        assert_eq!(asked.is_err(), P::OPENING == Opening::First, "others name their owner");
+        assert!(!sim.is_free());
+        sim.forget_fates();
+        if asked.is_err() {
+            sleep(Duration::from_secs(1)).await;
+            assert!(sim.is_free());
+        }
+    }
+
     /// A redirected command is sent again at once, but not for ever: two servers may redirect it to
     /// each other.
     async fn what_was_sent_on_follows_at_once<P: Proof>() {
