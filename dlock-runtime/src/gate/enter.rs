@@ -39,7 +39,17 @@ impl Gate {
                     Stage::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
                     Stage::Failed(not_had) => return Err(not_had),
                     Stage::Lead(mut lead) => {
+                        let Waiting { queue, ticket } = &waiting;
                         let answer = match lead.answer.take() {
+                            // The question was that of a task that has left. Its answer may be
+                            // outdated for this one.
+                            Some(Err(NotHad::Done)) if queue.came_since(lead.number, ticket) => {
+                                queue.fail_who_waited(lead.number, &NotHad::Done);
+                                None
+                            }
+                            answer => answer,
+                        };
+                        let answer = match answer {
                             Some(answer) => answer,
                             None => match Owner::draw(self.origin) {
                                 Ok(owner) => {
@@ -193,6 +203,25 @@ mod tests {
         answers.notify_one();
         let told = before.await.expect("no panic");
         assert!(matches!(told, Err(LockError::Done { .. })), "{told:?}");
+        let had = since.await.expect("no panic");
+        assert!(had.is_ok(), "{had:?}");
+    }
+
+    #[tokio::test]
+    async fn what_was_done_when_one_asked_who_left_is_not_told_to_who_came_since() {
+        let store = Remembered::default();
+        let answers = Arc::clone(&store.answers);
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it connects");
+        let lock = || tokio::spawn(manager.lock("key").acquire());
+        let before = lock();
+        tokio::task::yield_now().await;
+        assert!(manager.forget("key").await.expect("it answers"));
+        let since = lock();
+        tokio::task::yield_now().await;
+        before.abort();
+        assert!(before.await.is_err(), "it has left");
+        answers.notify_one();
         let had = since.await.expect("no panic");
         assert!(had.is_ok(), "{had:?}");
     }

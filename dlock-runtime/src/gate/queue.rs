@@ -345,6 +345,11 @@ impl Queue {
         fail(waited, not_had);
     }
 
+    /// Whether this task came after the last question of the lead was asked.
+    pub(super) fn came_since(&self, number: LeadNumber, ticket: &Ticket) -> bool {
+        ticket.number > self.state.lock().leads.get(number).came_before
+    }
+
     /// Takes out a waiter that was dropped.
     pub(super) fn left(&self, ticket: &Ticket) {
         let is_loose = {
