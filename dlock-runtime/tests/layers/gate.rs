@@ -1,16 +1,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
 use dlock_runtime::{Config, FencingToken, LockManager, TOKENS_PER_GRANT, current};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::support::locks::{
-    all_served, had, held, is_late, is_lost, is_unavailable, served, shown,
+    all_served, had, held, is_busy, is_done, is_late, is_lost, is_taken_out, is_unavailable,
+    served, shown,
 };
+use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds, settle, waits};
 
 /// The place in the store's queue belongs to the gate: when the task that
@@ -273,4 +278,151 @@ async fn a_fixed_permit_is_one_of_its_own() {
         let (first, second) = (served(first).await, served(second).await);
         assert_eq!(grant(first) == grant(second), renewed);
     }
+}
+
+/// No body has begun under it, so there is no reason to ask the store.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_of_several_keys_had_when_it_left_is_handed_over() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let [a, _k] = [held(there.lock("a")).await, held(there.lock("k")).await];
+    let mut both = Box::pin(here.lock(["a", "k"]).acquire());
+    assert!(waits(&mut both).await);
+    let mut next = Box::pin(here.lock("a").acquire());
+    assert!(waits(&mut next).await);
+    let mut elsewhere = Box::pin(there.lock("a").acquire());
+    assert!(waits(&mut elsewhere).await);
+    a.release().await.expect("held");
+    assert!(waits(&mut both).await, "it has `a`, and not `k`");
+    drop(both);
+    assert!(waits(&mut elsewhere).await, "it did not go back");
+    let guard = next.await.expect("handed over");
+    guard.release().await.expect("held");
+    elsewhere.await.expect("its turn");
+}
+
+/// `min_hold` is over by then, so the lock need not be kept for it.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_lasts_as_long_as_min_hold_hands_over() {
+    for lasts in [1, 2] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let start = held(there.lock("k")).await;
+        let lock = || here.lock("k").min_hold(seconds(1));
+        let body = || async move {
+            sleep(seconds(lasts)).await;
+            current().expect("inside").token()
+        };
+        let first = tokio::spawn(lock().run(body()));
+        settle().await;
+        let second = tokio::spawn(lock().run(body()));
+        settle().await;
+        start.release().await.expect("held");
+        let (first, second) = (served(first).await, served(second).await);
+        assert_eq!(grant(first), grant(second), "after {lasts} s");
+    }
+}
+
+/// However its work ended, nobody else begins sooner.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_for_min_hold_after_a_body_that_did_not_end_normally() {
+    for ending in ["a guard is dropped", "is cancelled", "panics"] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let lock = || here.lock("k").min_hold(seconds(5));
+        match ending {
+            "a guard is dropped" => drop(held(lock()).await),
+            _ => {
+                let body = tokio::spawn(lock().run(async move {
+                    assert_eq!(ending, "is cancelled", "it panics");
+                    pending::<()>().await;
+                }));
+                settle().await;
+                body.abort();
+            }
+        }
+        sleep(Duration::from_millis(4_900)).await;
+        is_busy(there.lock("k").try_acquire().await);
+        sleep(Duration::from_millis(200)).await;
+        let next = there.lock("k").try_acquire().await;
+        drop(next.expect("it has been kept for long enough"));
+    }
+}
+
+/// They wait behind one request, which is all that an operator sees of them. Calls for permits have
+/// several, of which one is taken out.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_behind_a_request_are_taken_out_with_it() {
+    for permits in [1, 2] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let lock = |manager: &LockManager| manager.lock("k").permits(permits);
+        let mut before = Vec::new();
+        for _ in 0..permits {
+            before.push(held(lock(&there)).await);
+        }
+        let mut calls = Vec::new();
+        for _ in 0..4 {
+            calls.push(tokio::spawn(lock(&here).run(async {})));
+            settle().await;
+        }
+        let queue = shown(&there, "k").await.queue;
+        assert_eq!(queue.len(), permits as usize);
+        let broken = there.break_waiter("k", &queue[0].owner).await;
+        broken.expect("memory has a queue");
+        settle().await;
+        let others = calls.split_off(if permits == 1 { 4 } else { 1 });
+        for call in calls {
+            assert!(call.is_finished(), "told at once");
+            is_taken_out(call.await.expect("no panic"));
+        }
+        drop(before);
+        for other in others {
+            served(other).await;
+        }
+    }
+}
+
+/// Counts the requests that wait in the store.
+#[derive(Debug)]
+struct Asked {
+    memory: Memory,
+    asked: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Asked {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.memory.acquire(r).await
+    }
+}
+
+/// One of them asks. The others would only be told the same, one after the other.
+#[tokio::test(start_paused = true)]
+async fn what_was_done_is_told_to_all_who_waited_when_the_store_was_asked() {
+    let (memory, asked) = (Memory::new(), Arc::new(AtomicUsize::new(0)));
+    let store = Asked {
+        memory,
+        asked: Arc::clone(&asked),
+    };
+    let here = store.manager().await;
+    let once = || here.lock("k").once(seconds(3600));
+    let (end, ends) = oneshot::channel::<()>();
+    let first = tokio::spawn(once().run(async { ends.await }));
+    settle().await;
+    let mut behind = Vec::new();
+    for _ in 0..5 {
+        behind.push(tokio::spawn(once().run(async { Err::<(), _>("again") })));
+        settle().await;
+    }
+    end.send(()).expect("it waits");
+    served(first).await.expect("the test says so");
+    for one in behind {
+        is_done(one.await.expect("no panic"));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }

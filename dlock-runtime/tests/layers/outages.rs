@@ -1,7 +1,7 @@
 //! A store that falls silent is told from one that is busy, by those too who
 //! wait behind other tasks of their process.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::sync::{Mutex, mpsc};
 use std::task::Poll;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use std::time::Duration;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
 use dlock_runtime::{LockError, LockGuard, LockManager};
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
-use crate::support::locks::{held, is_busy, is_late, is_unavailable};
+use crate::support::locks::{held, is_busy, is_late, is_unavailable, says};
 use crate::support::over_memory::Otherwise;
-use crate::{connect, seconds, settle, waits};
+use crate::{connect, manager, seconds, settle, waits};
 
 /// How long the store is waited for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -478,4 +479,191 @@ async fn a_lock_that_is_given_back_late_is_no_outage() {
     all(waiter, is_late).await;
     released.await.expect("no panic").expect("held");
     drop(elsewhere);
+}
+
+/// One permit is held here. That says nothing of the other, and nor does one that has gone back.
+#[tokio::test(start_paused = true)]
+async fn a_try_for_a_permit_tells_an_outage_beside_one_that_is_held() {
+    let (store, here) = Mute::new().await;
+    let permit = || here.lock("k").permits(2);
+    let stays = held(permit()).await;
+    held(permit()).await.release().await.expect("held");
+    store.set_silent(true);
+    let leader = calls(1, || permit().acquire());
+    settle().await;
+    is_unavailable(permit().try_acquire().await);
+    is_unavailable(only(leader).await);
+    store.set_silent(false);
+    stays.release().await.expect("held");
+}
+
+/// Whoever is next has only just asked, so the store may be there.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_just_after_a_release_is_no_outage() {
+    let (store, here) = Mute::new().await;
+    let guard = held(here.lock("k")).await;
+    let next = calls(1, || here.lock("k").acquire());
+    settle().await;
+    let late = calls(1, || here.lock("k").acquire_within(seconds(2)));
+    sleep(Duration::from_millis(1_900)).await;
+    guard.release().await.expect("held");
+    store.set_silent(true);
+    all(late, is_late).await;
+    drop(next);
+}
+
+/// Answers no request for `k`, and no look at a lock.
+#[derive(Debug, Default)]
+struct Dumb {
+    memory: Memory,
+    /// A request is woken after this time, and has no answer.
+    wakes: Option<Duration>,
+    /// A look is refused.
+    refuses: bool,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Dumb {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        if &*r.key != "k" {
+            return self.memory.acquire(r).await;
+        }
+        if let Some(after) = self.wakes {
+            sleep(after).await;
+        }
+        pending().await
+    }
+    async fn before_a_look(&self) -> Result<(), BackendError> {
+        match self.refuses {
+            true => Err(BackendError::unavailable("it refuses to be looked at")),
+            false => pending().await,
+        }
+    }
+}
+
+/// It has waited for that one, and has only just asked for this one.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_just_after_another_key_was_had_is_no_outage() {
+    let store = Dumb::default();
+    let there = connect(&store.memory).await;
+    let here = store.manager().await;
+    let a = held(there.lock("a")).await;
+    let late = calls(1, || here.lock(["a", "k"]).acquire_within(seconds(2)));
+    sleep(Duration::from_millis(1_900)).await;
+    a.release().await.expect("held");
+    all(late, is_late).await;
+}
+
+/// Nobody has asked for its last key: who was to do so was not polled.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_one_that_does_not_come_has_a_moment_more() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let a = held(there.lock("a")).await;
+    let k = held(here.lock("k")).await;
+    let mut sleepy = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut sleepy).await);
+    let limit = Duration::from_millis(3_200);
+    let both = calls(1, || here.lock(["a", "k"]).acquire_within(limit));
+    // From then on, `sleepy` has three seconds.
+    sleep(Duration::from_millis(500)).await;
+    k.release().await.expect("held");
+    sleep(Duration::from_millis(1_100)).await;
+    a.release().await.expect("held");
+    let both = only(both).await.expect("a moment later");
+    both.release().await.expect("held");
+}
+
+/// The store's own words tell more than that there was no answer.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_behind_others_says_what_the_store_said() {
+    let store = Dumb {
+        refuses: true,
+        ..Dumb::default()
+    };
+    let here = store.manager().await;
+    let leader = calls(1, || here.lock("k").acquire());
+    settle().await;
+    let late = here.lock("k").acquire_within(seconds(1)).await;
+    says(&is_unavailable(late), &["refuses to be looked at"]);
+    drop(leader);
+}
+
+/// Its request was taken back while it was not polled. What it had begun to ask half-way has had no
+/// answer since, so it need not ask again.
+#[tokio::test(start_paused = true)]
+async fn who_queues_again_at_the_end_is_told_of_an_outage_at_once() {
+    let store = Dumb {
+        wakes: Some(Duration::from_millis(2_100)),
+        ..Dumb::default()
+    };
+    let here = store.manager().await;
+    let mut late = Box::pin(here.lock("k").acquire_within(seconds(4)));
+    let polled = timeout(Duration::from_millis(2_050), &mut late).await;
+    assert!(polled.is_err(), "nobody answers");
+    sleep(seconds(4)).await;
+    let start = Instant::now();
+    is_unavailable(late.await);
+    assert!(start.elapsed() < Duration::from_millis(100));
+}
+
+/// Tells nobody that a lock is held, except those who look, while it is not silent.
+#[derive(Debug)]
+struct Looked {
+    untold: Untold,
+    silent: watch::Receiver<bool>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Looked {
+    fn memory(&self) -> &Memory {
+        self.untold.memory()
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.untold.acquire(r).await
+    }
+    async fn before_a_look(&self) -> Result<(), BackendError> {
+        let mut silent = self.silent.clone();
+        let heard = silent.wait_for(|silent| !silent).await;
+        heard.expect("the test goes on");
+        Ok(())
+    }
+}
+
+/// Its answer will never come, which is not the store's silence.
+#[test]
+fn a_look_that_ended_with_its_runtime_is_repeated() {
+    let [home, other] = [(); 2].map(|()| {
+        let mut paused = Builder::new_current_thread();
+        let paused = paused.enable_all().start_paused(true).build();
+        paused.expect("a runtime")
+    });
+    let (silent, is_silent) = watch::channel(true);
+    let memory = Memory::new();
+    let (here, guard, waiter) = home.block_on(async {
+        let guard = held(connect(&memory).await.lock("k")).await;
+        let store = Looked {
+            untold: Untold(memory.clone()),
+            silent: is_silent,
+        };
+        let here = store.manager().await;
+        let waiter = calls(1, || here.lock("k").acquire());
+        settle().await;
+        (here, guard, waiter)
+    });
+    other.block_on(async {
+        let looks = here.lock("k").acquire_within(seconds(1));
+        let left = timeout(Duration::from_millis(600), looks).await;
+        assert!(left.is_err(), "it has looked, and leaves");
+    });
+    drop(other);
+    silent.send_replace(false);
+    home.block_on(async {
+        sleep(seconds(60)).await;
+        is_late(here.lock("k").acquire_within(seconds(1)).await);
+        drop((waiter, guard));
+    });
 }

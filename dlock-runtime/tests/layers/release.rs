@@ -1,6 +1,7 @@
 //! What is sent to the store when a lock goes back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
@@ -8,7 +9,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{LockManager, lock};
 use tokio::time::sleep;
 
-use crate::support::locks::{connect, held, is_done, is_unavailable};
+use crate::support::locks::{connect, held, is_done, is_unavailable, served};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::support::polls::poll_once;
@@ -272,4 +273,45 @@ async fn a_lock_that_ends_with_min_hold_is_no_loss() {
     tokio::time::sleep(s(60)).await;
     assert!(here.inspect("k").await.unwrap().is_none());
     assert_eq!(warnings.text(), "");
+}
+
+/// Notes of each release whether a request follows it, with which it may be sent.
+#[derive(Debug)]
+struct Followed {
+    memory: Memory,
+    noted: Arc<Mutex<Vec<bool>>>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Followed {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        capabilities.in_order = true;
+        capabilities
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.noted.lock().unwrap().push(r.is_followed());
+        self.memory.release(r).await
+    }
+}
+
+/// A release that waited for a request that never comes would keep the lock from everybody.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_followed_if_somebody_waits() {
+    let noted = Arc::default();
+    let store = Followed {
+        memory: Memory::new(),
+        noted: Arc::clone(&noted),
+    };
+    let here = store.manager().await;
+    held(here.lock("k")).await.release().await.unwrap();
+    let first = held(here.lock("k")).await;
+    let second = tokio::spawn(here.lock("k").acquire());
+    settle().await;
+    first.release().await.unwrap();
+    served(second).await.release().await.unwrap();
+    assert_eq!(*noted.lock().unwrap(), [false, true, false]);
 }

@@ -179,3 +179,33 @@ fn leases_outlive(ttl: Duration) {
     tell.send(()).unwrap();
     assert!(taking.block_on(body).unwrap().unwrap());
 }
+
+/// What looks after them ends with the runtime on which it began, and begins anew on the next.
+#[test]
+fn who_does_not_come_is_passed_over_on_the_second_runtime_too() {
+    let paused = || {
+        let mut paused = Builder::new_current_thread();
+        paused.enable_all().start_paused(true).build().unwrap()
+    };
+    let (first, second) = (paused(), paused());
+    let memory = Memory::new();
+    let managers = async { (connect(&memory).await, connect(&memory).await) };
+    let (here, there) = first.block_on(managers);
+    let who_does_not_come = async || {
+        let guard = held(there.lock("k")).await;
+        let mut sleepy = Box::pin(here.lock("k").acquire());
+        assert!(waits(&mut sleepy).await);
+        guard.release().await.unwrap();
+        settle().await;
+        sleepy
+    };
+    first.block_on(async { drop(who_does_not_come().await) });
+    drop(first);
+    second.block_on(async {
+        let sleepy = who_does_not_come().await;
+        is_busy(there.lock("k").try_acquire().await);
+        let other = timeout(s(4), there.lock("k").acquire()).await;
+        other.expect("within seconds").expect("the lock");
+        drop(sleepy);
+    });
+}

@@ -1,6 +1,6 @@
 //! Several keys that are one lock.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
@@ -137,4 +137,59 @@ async fn several_keys_go_back_side_by_side() {
     let start = Instant::now();
     guard.release().await.unwrap();
     assert!(start.elapsed() < s(2), "{:?}", start.elapsed());
+}
+
+/// Panics when `d` is given back for the first time.
+#[derive(Debug)]
+struct Panics {
+    memory: Memory,
+    panicked: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Panics {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        let first = &*r.key == "d" && !self.panicked.swap(true, Ordering::SeqCst);
+        assert!(!first, "it panics");
+        self.memory.release(r).await
+    }
+    async fn next_losses(&self) -> Vec<Owner> {
+        self.memory.next_losses().await
+    }
+}
+
+/// The rest goes back to the store, as after any body that lost a lock.
+#[tokio::test(start_paused = true)]
+async fn who_lost_one_of_several_keys_hands_none_over_when_the_store_panics_either() {
+    let memory = Memory::new();
+    let store = Panics {
+        memory: memory.clone(),
+        panicked: AtomicBool::new(false),
+    };
+    memory.start().await.unwrap();
+    let here = store.manager().await;
+    let first = here.lock("c").acquire().await.unwrap();
+    let (inside, is_inside) = tokio::sync::oneshot::channel();
+    let both = here.lock(["c", "d"]).on_lost(OnLost::Continue);
+    let both = tokio::spawn(both.run(async move {
+        let held = current().unwrap();
+        inside.send(held.tokens()[0]).unwrap();
+        memory.faults().take_away("d");
+        held.lost().await;
+    }));
+    settle().await;
+    let behind = here.lock("c").run(async { current().unwrap().token() });
+    let behind = tokio::spawn(behind);
+    settle().await;
+    first.release().await.unwrap();
+    let both_had = is_inside.await.unwrap();
+    let behind = served(behind).await;
+    assert!(both.await.unwrap_err().is_panic());
+    assert!(
+        u64::from(behind) >= u64::from(both_had) + dlock_runtime::TOKENS_PER_GRANT,
+        "handed over: {both_had}, then {behind}"
+    );
 }

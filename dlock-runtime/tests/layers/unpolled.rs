@@ -2,7 +2,10 @@
 //! other arm runs long, one of many in `buffer_unordered`. They hold up nobody
 //! for more than a few seconds, and queue again when they are polled.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
@@ -448,4 +451,227 @@ async fn a_try_that_comes_late_is_not_busy_with_itself() {
         let guard = guard.expect("nobody else has it");
         guard.release().await.expect("held");
     }
+}
+
+/// Each of the permits, and not only that of the last call.
+#[tokio::test(start_paused = true)]
+async fn all_permits_that_nobody_comes_for_are_passed_on() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let permit = |manager: &LockManager| manager.lock("k").permits(2);
+    let before = [
+        permit(&there).acquire().await.expect("free"),
+        permit(&there).acquire().await.expect("free"),
+    ];
+    let mut sleepy = [(); 2].map(|()| Box::pin(permit(&here).acquire()));
+    for one in &mut sleepy {
+        assert!(waits(one).await);
+    }
+    let others = [(); 2].map(|()| tokio::spawn(permit(&there).acquire()));
+    settle().await;
+    drop(before);
+    let [one, two] = others;
+    let _both = (soon(one).await, soon(two).await);
+    drop(sleepy);
+}
+
+/// Each of them has a queue of its own.
+#[tokio::test(start_paused = true)]
+async fn readers_that_do_not_come_are_in_nobodys_way() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let mut sleepy = [(); 3].map(|()| Box::pin(here.lock("k").read().acquire()));
+    for one in &mut sleepy {
+        assert!(waits(one).await);
+    }
+    let other = awake(&there).await;
+    guard.release().await.expect("held");
+    soon(other).await.release().await.expect("held");
+    for one in sleepy {
+        let guard = timeout(SOON, one).await.expect("its turn comes");
+        guard.expect("the lock").release().await.expect("held");
+    }
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+/// When nobody was there to be given the lead, the first that is polled takes it.
+#[tokio::test(start_paused = true)]
+async fn the_first_to_come_of_those_who_did_not_asks_for_all() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let mut one = Box::pin(here.lock("k").acquire());
+    let mut two = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut one).await && waits(&mut two).await);
+    guard.release().await.expect("held");
+    sleep(10 * SOON).await;
+    for call in [two, one] {
+        let guard = timeout(SOON, call).await.expect("nobody is before it");
+        guard.expect("free").release().await.expect("held");
+    }
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+/// A place in the store's queue that is kept for them goes with the last of them, and not only when
+/// somebody looks.
+#[tokio::test(start_paused = true)]
+async fn those_who_did_not_come_leave_nothing_behind() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let mut one = Box::pin(here.lock("k").acquire());
+    let mut two = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut one).await && waits(&mut two).await);
+    guard.release().await.expect("held");
+    // The first had its time, and nobody has looked since.
+    sleep(Duration::from_millis(3_250)).await;
+    is_busy(there.lock("k").try_acquire().await);
+    drop(one);
+    is_busy(there.lock("k").try_acquire().await);
+    drop(two);
+    let other = there.lock("k").try_acquire().await.expect("given back");
+    other.release().await.expect("held");
+}
+
+/// A place that is given up goes at once to a call that has just been looked at: to one with
+/// another ttl, which has a queue of its own.
+#[tokio::test(start_paused = true)]
+async fn who_is_given_the_place_of_those_who_did_not_come_has_to_come_too() {
+    // Whichever of the two queues is looked at first.
+    for ttl in 20..40 {
+        let (_memory, here, there, guard) = held_elsewhere().await;
+        let lock = |ttl| Box::pin(here.lock("k").ttl(seconds(ttl)).acquire());
+        let mut sleepy = [lock(10), lock(10), lock(ttl)];
+        for one in &mut sleepy {
+            assert!(waits(one).await);
+        }
+        let other = awake(&there).await;
+        guard.release().await.expect("held");
+        let other = timeout(3 * SOON, other).await.expect("within seconds");
+        other.expect("no panic").expect("the lock");
+    }
+}
+
+/// Counts how often a waiting request is polled, and how often the store is asked who holds a lock.
+#[derive(Debug)]
+struct Counts {
+    memory: Memory,
+    polls: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
+}
+
+impl Counts {
+    fn of(memory: &Memory) -> (Self, [impl Fn() -> usize + use<>; 2]) {
+        let (polls, looks) = (Arc::default(), Arc::default());
+        let read = |number: &Arc<AtomicUsize>| {
+            let number = Arc::clone(number);
+            move || number.load(Ordering::SeqCst)
+        };
+        let numbers = [read(&polls), read(&looks)];
+        let memory = memory.clone();
+        let store = Self {
+            memory,
+            polls,
+            looks,
+        };
+        (store, numbers)
+    }
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Counts {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        let mut waits = self.memory.acquire(r);
+        let counted = poll_fn(|context| {
+            self.polls.fetch_add(1, Ordering::SeqCst);
+            waits.as_mut().poll(context)
+        });
+        counted.await
+    }
+    async fn before_a_look(&self) -> Result<(), BackendError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// After it had half a second to read the answer for itself.
+#[tokio::test(start_paused = true)]
+async fn the_store_is_asked_once_whether_one_who_does_not_come_has_the_lock() {
+    let memory = Memory::new();
+    let there = connect(&memory).await;
+    let (store, [_, looks]) = Counts::of(&memory);
+    let here = store.manager().await;
+    let guard = there.lock("k").acquire().await.expect("free");
+    let mut sleepy = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut sleepy).await);
+    guard.release().await.expect("held");
+    for (after, asked) in [(750, 0), (500, 1), (10_000, 1)] {
+        sleep(Duration::from_millis(after)).await;
+        assert_eq!(looks(), asked);
+    }
+    there.lock("k").try_acquire().await.expect("given back");
+    drop(sleepy);
+}
+
+/// While others wait behind it, it is woken now and then to see whether it comes.
+#[tokio::test(start_paused = true)]
+async fn who_waits_alone_is_not_woken() {
+    let memory = Memory::new();
+    let there = connect(&memory).await;
+    let (store, [polls, _]) = Counts::of(&memory);
+    let here = store.manager().await;
+    let day = seconds(24 * 3600);
+    let guard = there.lock("k").ttl(day).acquire().await.expect("free");
+    let first = awake(&here).await;
+    let second = awake(&here).await;
+    let before = polls();
+    sleep(seconds(10)).await;
+    assert!(polls() > before, "somebody waits behind it");
+    second.abort();
+    sleep(seconds(10)).await;
+    let before = polls();
+    sleep(seconds(3600)).await;
+    assert_eq!(polls(), before);
+    guard.release().await.expect("held");
+    soon(first).await.release().await.expect("held");
+}
+
+/// Its answers lie unread until the caller is polled for another reason, as where the runtime that
+/// would read them is blocked.
+#[derive(Debug)]
+struct Unread(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for Unread {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        loop {
+            if let Some(grant) = self.0.try_acquire(r).await? {
+                return Ok(grant);
+            }
+            let mut polled = false;
+            let again = poll_fn(|_| match std::mem::replace(&mut polled, true) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+            again.await;
+        }
+    }
+}
+
+/// Nothing wakes it, so it is looked at as soon as somebody waits behind it.
+#[tokio::test(start_paused = true)]
+async fn a_permit_whose_answer_nobody_reads_goes_to_another_task() {
+    let memory = Memory::new();
+    let here = Unread(memory.clone()).manager().await;
+    let there = connect(&memory).await;
+    let permit = |manager: &LockManager| manager.lock("k").permits(2);
+    let _stays = permit(&here).acquire().await.expect("free");
+    let guard = permit(&there).acquire().await.expect("free");
+    let mut sleepy = Box::pin(permit(&here).acquire());
+    assert!(waits(&mut sleepy).await);
+    let other = tokio::spawn(permit(&here).acquire());
+    settle().await;
+    guard.release().await.expect("held");
+    queues_again(sleepy, soon(other).await).await;
 }
