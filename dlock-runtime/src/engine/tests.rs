@@ -20,10 +20,11 @@ use self::scripted::{
     AtHome, Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim,
     Tried, foreign,
 };
+use super::bare::{self, Said};
 use super::{Engine, Time};
 use crate::backend::{
-    Backend, BackendErrorKind, Grant, HolderInfo, Mode, Owner, Released, Renewed, Request,
-    TokenTier,
+    Backend, BackendError, BackendErrorKind, Finding, Grant, HolderInfo, Level, Mode, Owner,
+    Protocol, Released, Renewed, Request, Servers, TokenTier,
 };
 use crate::store::{Looks, Opening};
 
@@ -183,7 +184,7 @@ for_each! { every_store:
     /// each other.
     async fn what_was_sent_on_follows_at_once<P: Proof>() {
         let first = usize::from(P::OPENING == Opening::First);
-        for moved in [1, 4, 12] {
+        for moved in [1, 4, 5, 12] {
             let (sim, engine) = start::<P>().await;
             sim.next(vec![Fate::Moved; moved]);
             let (request, start) = (request(), Instant::now());
@@ -617,12 +618,17 @@ for_each! { every_store:
 
     /// Somebody else holds the lock, so the release of the former holder has no effect.
     async fn a_release_of_a_lost_lock_says_so<P: Proof>() {
-        let (sim, engine) = start::<P>().await;
-        let request = request();
-        granted(&engine, &request).await;
-        let other = held_by_another(&sim);
-        assert_eq!(engine.release(&request).await.expect("an answer"), Released::NotHeld);
-        assert_eq!(sim.holder(), Some(other));
+        // A command that was refused or sent on has released nothing.
+        for fate in [Fate::Fine, Fate::Refused, Fate::NotReached, Fate::Moved] {
+            let (sim, engine) = start::<P>().await;
+            let request = request();
+            granted(&engine, &request).await;
+            let other = held_by_another(&sim);
+            sim.next([fate]);
+            let told = engine.release(&request).await.expect("an answer");
+            assert_eq!(told, Released::NotHeld, "{fate:?}");
+            assert_eq!(sim.holder(), Some(other));
+        }
     }
 
     /// On an open connection, the release is sent at the first poll.
@@ -1085,6 +1091,268 @@ for_each! { every_store:
         assert!(start.elapsed() > sim.request_timeout(), "in {LISTS} questions");
         assert!(engine.inspect("key").await.expect("an answer").is_none());
     }
+
+    /// Nothing else says what a silent caller's backend is.
+    async fn an_engine_shows_its_settings<P: Proof>() {
+        let limit = Duration::from_secs(7);
+        let engine = Engine::<Scripted<P>>::new(Sim::new()).request_timeout(limit);
+        let shown = format!("{engine:?}");
+        assert!(shown.contains("config: Sim, request_timeout: 7s"), "{shown}");
+        // The answers of a store at home arrive elsewhere than at the caller.
+        let told = Backend::request_timeout(&engine);
+        assert_eq!(told, (!P::AT_HOME).then_some(limit));
+    }
+
+    async fn the_first_label_counts<P: Proof>() {
+        let sim = Sim::new();
+        let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
+        engine.call_yourself("this");
+        engine.call_yourself("another");
+        let time = Time::simulated(Executor::new() as _);
+        engine.open(time).await.expect("it opens");
+        assert_eq!(sim.state().label.as_deref(), Some("this"));
+    }
+
+    /// The servers of the settings may know of others.
+    async fn the_servers_are_those_that_were_found<P: Proof>() {
+        let servers = |host: &str| Some(Servers::new(Protocol::Other, [host.to_owned()]));
+        let (sim, engine) = start::<P>().await;
+        sim.state().servers = servers("given");
+        assert_eq!(engine.servers(), servers("given"));
+        sim.state().located = servers("found");
+        assert_eq!(engine.servers(), servers("found"));
+        assert_eq!(engine.clone().servers(), servers("given"), "not yet started");
+    }
+
+    /// An examination ends with the time limit of a request.
+    async fn an_examination_tells_what_was_found<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let found = vec![Finding::new(Level::Warn, "server", "it forgets")];
+        sim.state().findings = found.clone();
+        assert_eq!(engine.examine().await, found);
+        assert!(engine.clone().examine().await.is_empty(), "not yet started");
+        sim.state().examined_for = 2 * sim.request_timeout();
+        let start = Instant::now();
+        assert!(engine.examine().await.is_empty(), "it does not answer");
+        assert!(start.elapsed() <= sim.request_timeout() + ONE_WAY, "{:?}", start.elapsed());
+    }
+
+    /// It is done even if its caller leaves, and an error says that it was not.
+    async fn tokens_are_raised_above_the_floor<P: Proof>() {
+        let mut floor = 1_000;
+        for fate in [Fate::Fine, Fate::Refused, Fate::RequestLost, Fate::AnswerLost] {
+            let (sim, engine) = start::<P>().await;
+            sim.next([fate]);
+            engine.raise_tokens(floor).await.expect("an answer");
+            let grant = granted(&engine, &request()).await;
+            assert!(u64::from(grant.token) > floor, "{fate:?}: {:?}", grant.token);
+        }
+        let (sim, engine) = start::<P>().await;
+        floor *= 2;
+        {
+            let mut raising = engine.raise_tokens(floor);
+            let once = poll_fn(|context| Poll::Ready(raising.as_mut().poll(context)));
+            assert!(once.await.is_pending());
+        }
+        sleep(ROUND_TRIP).await;
+        assert!(sim.counter() >= floor);
+        sim.is_gone(true);
+        engine.raise_tokens(2 * floor).await.expect_err("nobody answers");
+    }
+
+    async fn an_owner_is_told_from_another<P: Proof>() {
+        let (_, engine) = start::<P>().await;
+        let shown = HolderInfo::new(request().owner.to_string(), None);
+        let owner = request();
+        assert!(!engine.is_owner(&shown, owner.owner));
+        let shown = HolderInfo::new(owner.owner.to_string(), None);
+        assert!(engine.is_owner(&shown, owner.owner));
+    }
+
+    /// A try needs the manager's runtime only if all operations run there.
+    async fn who_tries_asks_from_where_it_is<P: Proof>() {
+        let (sim, manager) = (Sim::new(), Executor::new());
+        let engine = engine_on::<P>(&manager, &sim).await;
+        manager.stall();
+        let tried = timeout(Duration::from_secs(1), engine.try_acquire(&request())).await;
+        assert_eq!(tried.is_err(), P::AT_HOME);
+    }
+
+    /// Its tasks would keep the connections open, and would ask the store for ever.
+    async fn an_engine_that_is_dropped_leaves_no_task<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let left = timeout(Duration::from_millis(100), engine.acquire(&request())).await;
+        assert!(left.is_err(), "somebody has it");
+        drop(engine);
+        sleep(10 * ROUND_TRIP).await;
+        assert_eq!(Arc::strong_count(&sim), 1);
+    }
+
+    /// The store has answered each recheck, so its silence begins when a waiter asks.
+    async fn who_has_waited_long_has_time_to_ask_again<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let other = held_by_another(&sim);
+        let request = request();
+        let refused = async {
+            sleep(Duration::from_secs(20)).await;
+            sim.next(vec![Fate::Refused; 10_000]);
+            sim.tell(request.owner);
+            sleep(sim.request_timeout() / 2).await;
+            sim.forget_fates();
+            sim.release(other);
+        };
+        let _ = tokio::join!(granted(&engine, &request), refused);
+    }
+
+    /// From the first wait on, and for as long as it lasts.
+    async fn a_lock_is_looked_at_as_often_as_the_store_says<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let left = timeout(P::PACE * 3 / 4, engine.acquire(&request())).await;
+        assert!(left.is_err(), "somebody has it");
+        assert_eq!(sim.looks(), 0, "it has just asked");
+        sleep(Duration::from_secs(10)).await;
+        sim.forget_history();
+        let waits = TTL / 2;
+        let left = timeout(waits, engine.acquire(&request())).await;
+        assert!(left.is_err(), "somebody has it");
+        let (looks, most) = (sim.looks(), waits.div_duration_f64(P::PACE) as usize);
+        assert!(looks >= most / 2 && looks <= most + 1, "{looks} of {most}");
+    }
+
+    /// The answer says more than a look would.
+    async fn who_asks_is_not_looked_at<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let request = request();
+        let asks = async {
+            sleep(Duration::from_millis(500)).await;
+            sim.next([Fate::SlowAnswer(Duration::from_secs(2))]);
+            sim.tell(request.owner);
+            sleep(2 * ROUND_TRIP).await;
+            sim.state().rechecked.clear();
+            sleep(Duration::from_millis(1_900)).await;
+            let looked: Vec<_> = sim.state().rechecked.concat();
+            assert!(looked.is_empty(), "{looked:?}");
+        };
+        tokio::select! {
+            () = asks => {}
+            answer = engine.acquire(&request) => panic!("somebody has it: {answer:?}"),
+        }
+    }
+
+    /// Its first command may still come when what followed has been settled.
+    async fn an_earlier_command_of_one_who_left_is_undone<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let late = Duration::from_secs(20);
+        sim.next([Fate::Late(late), Fate::Slow(Duration::from_secs(1))]);
+        let (request, start) = (request(), Instant::now());
+        let left = timeout(Duration::from_millis(100), engine.acquire(&request)).await;
+        assert!(left.is_err(), "the second has no answer");
+        assert_eq!(sim.sent().len(), 2, "{:?}", sim.sent());
+        sleep_until(start + late + Duration::from_secs(7)).await;
+        assert!(sim.ran(request.owner, P::FIRST), "it was run");
+        assert!(sim.is_free());
+    }
+
+    /// The last moment at which a late command may come does not depend on how long the lock was
+    /// held.
+    async fn the_latest_command_is_undone_at_once<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.next([Fate::Late(TTL - 5 * ROUND_TRIP)]);
+        let (request, start) = (request(), Instant::now());
+        granted(&engine, &request).await;
+        sleep(TTL / 2).await;
+        engine.release(&request).await.expect("an answer");
+        sleep_until(start + TTL + 3 * ROUND_TRIP).await;
+        assert!(sim.ran(request.owner, P::FIRST), "it was run");
+        assert!(sim.is_free());
+    }
+
+    /// Two owners may each have a command that is late.
+    async fn late_commands_of_several_are_undone<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let (this, next, start) = (request(), request(), Instant::now());
+        sim.next([Fate::Late(TTL / 3)]);
+        granted(&engine, &this).await;
+        sim.release(this.owner);
+        sim.next([Fate::Late(2 * TTL / 3)]);
+        granted(&engine, &next).await;
+        engine.release(&this).await.expect("an answer");
+        engine.release(&next).await.expect("an answer");
+        for late in [TTL / 3, 2 * TTL / 3] {
+            sleep_until(start + late + Duration::from_secs(7)).await;
+            assert!(sim.is_free(), "run after {late:?}");
+        }
+    }
+
+    /// Nobody gives back a lease that was lost, and the late command cannot come any more.
+    async fn late_commands_of_lost_leases_are_forgotten<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let (lost, next) = (request(), request());
+        for request in [&lost, &next] {
+            sim.next([Fate::AnswerLost]);
+            granted(&engine, request).await;
+            let running = engine.running().expect("it runs");
+            assert!(running.unknown.get(request.owner).is_some());
+            sim.release(request.owner);
+            sleep(2 * TTL).await;
+        }
+        let running = engine.running().expect("it runs");
+        assert!(running.unknown.get(lost.owner).is_none());
+    }
+
+    /// It is repeated only while there is something that a later release could undo.
+    async fn what_is_refused_for_good_is_not_given_back_again<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.state().never_late = true;
+        sim.state().refuses_releases = Some(foreign());
+        sim.next([Fate::AnswerLost]);
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
+        assert!(left.is_err(), "the answer was lost");
+        sim.forget_history();
+        timeout(TTL, engine.settle()).await.expect("it is refused");
+        sleep(2 * TTL).await;
+        assert_eq!(sim.sent(), ["release"]);
+
+        let (sim, engine) = start::<P>().await;
+        sim.state().refuses_releases = Some(foreign());
+        let (late, start) = (TTL / 3, Instant::now());
+        sim.next([Fate::Late(late)]);
+        let request = request();
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
+        assert!(left.is_err(), "the answer was lost");
+        sleep(late / 2).await;
+        sim.state().refuses_releases = None;
+        sleep_until(start + late + Duration::from_secs(7)).await;
+        assert!(sim.ran(request.owner, P::FIRST), "it was run");
+        assert!(sim.is_free());
+    }
+
+    /// A store that refuses at once for now is asked less and less often.
+    async fn what_is_refused_for_now_is_given_back_later<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.state().never_late = true;
+        sim.state().refuses_releases = Some(BackendError::unavailable("not now"));
+        sim.next([Fate::AnswerLost]);
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
+        assert!(left.is_err(), "the answer was lost");
+        sleep(TTL / 2).await;
+        assert!(sim.sent().len() <= 20, "{} commands", sim.sent().len());
+        sim.state().refuses_releases = None;
+        sleep(Duration::from_secs(7)).await;
+        assert!(sim.is_free());
+    }
+
+    /// Nothing was forgotten by a command that was refused or sent on.
+    async fn what_was_not_there_is_not_forgotten<P: Proof>() {
+        for fate in [Fate::Refused, Fate::NotReached, Fate::Moved] {
+            let (sim, engine) = start::<P>().await;
+            sim.next([fate]);
+            assert_eq!(engine.forget("key").await.ok(), Some(false), "{fate:?}");
+        }
+    }
 }
 
 for_each! { every_queue:
@@ -1497,6 +1765,107 @@ for_each! { every_queue:
             assert!(said.is_some() && beats.last().copied() >= said, "{after:?}: {beats:?}, {said:?}");
         }
     }
+
+    /// A new waiter says that the process is alive only if nobody has said so lately. The manager
+    /// may stand still.
+    async fn who_comes_is_known_to_be_alive<P: Proof>() {
+        let (sim, manager) = (Sim::new(), Executor::new());
+        let engine = engine_on::<P>(&manager, &sim).await;
+        held_by_another(&sim);
+        sleep(Duration::from_secs(20)).await;
+        sim.state().beats.clear();
+        let comes = async || {
+            let waits = timeout(10 * ROUND_TRIP, engine.acquire(&request())).await;
+            assert!(waits.is_err(), "somebody has it");
+            sim.state().beats.clone()
+        };
+        let this = request();
+        let others = async {
+            sleep(10 * ROUND_TRIP).await;
+            assert_eq!(comes().await.len(), 1, "with the first place");
+            if P::AT_HOME {
+                return;
+            }
+            sleep(Duration::from_secs(5)).await;
+            manager.stall();
+            sleep(P::DEAD_AFTER * 5 / 8).await;
+            let (came, beats) = (Instant::now(), comes().await);
+            assert!(beats.last().is_some_and(|last| *last >= came), "{beats:?}");
+            manager.go_on();
+        };
+        tokio::select! {
+            () = others => {}
+            answer = engine.acquire(&this) => panic!("somebody has it: {answer:?}"),
+        }
+    }
+
+    /// The process stays known between waits that follow each other closely.
+    async fn who_waits_again_soon_says_no_farewell<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        for _ in 0..3 {
+            let left = timeout(Duration::from_millis(1_500), engine.acquire(&request())).await;
+            assert!(left.is_err(), "somebody has it");
+            sleep(Duration::from_millis(1_900)).await;
+            assert_eq!(sim.state().farewells, 0);
+        }
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(sim.state().farewells, 1);
+    }
+
+    /// Each of many short watches is answered, so the store is not silent.
+    async fn short_watches_do_not_add_up<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.state().watches = true;
+        let other = held_by_another(&sim);
+        let request = request();
+        let wakes = async {
+            for _ in 0..100 {
+                sleep(sim.request_timeout() / 50).await;
+                sim.events().wake(request.owner, &format!("before {other}"));
+            }
+            sleep(10 * ROUND_TRIP).await;
+            sim.release(other);
+        };
+        let _ = tokio::join!(granted(&engine, &request), wakes);
+    }
+
+    /// There is time to set another, however long the first has lasted.
+    async fn a_watch_that_fails_late_is_set_again<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.state().watches = true;
+        sim.state().watch_fails = true;
+        sim.state().watch_fails_after = 2 * sim.request_timeout();
+        let other = held_by_another(&sim);
+        let request = request();
+        let release = async {
+            sleep(3 * sim.request_timeout()).await;
+            sim.release(other);
+        };
+        let _ = tokio::join!(granted(&engine, &request), release);
+    }
+
+    /// However long the outage was, the store is told as soon as it can be reached.
+    async fn what_a_long_outage_left_is_given_back_at_its_end<P: Proof>() {
+        for more in 0..12 {
+            let (sim, engine) = start::<P>().await;
+            sim.state().never_late = true;
+            let other = Owner::unique();
+            sim.take_away(other, 10 * TTL);
+            let request = request();
+            let waiting = timeout(Duration::from_millis(20), engine.acquire(&request));
+            let gone = async {
+                sleep(Duration::from_millis(19)).await;
+                sim.is_gone(true);
+            };
+            let _ = tokio::join!(waiting, gone);
+            assert_eq!(sim.waiting(), 1, "nobody has told the store");
+            sleep(2 * TTL + more * Duration::from_secs(1)).await;
+            sim.is_gone(false);
+            sleep(Duration::from_millis(300)).await;
+            assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)), "{more} s more");
+        }
+    }
 }
 
 /// A command may be run for as long as its session lasts. It is undone until then, whoever held the
@@ -1530,10 +1899,10 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
                 "{releases} commands in {:?}",
                 start.elapsed()
             );
+            sim.forget_history();
             sim.end_the_session();
             sleep(MOMENT).await;
             assert_eq!(sim.records(), 0, "leaves: {leaves}");
-            sim.forget_history();
             sleep(10 * TTL).await;
             assert!(sim.sent().is_empty(), "{:?}", sim.sent());
         });
@@ -1701,13 +2070,15 @@ fn what_nobody_heard_of_goes_back_at_home() {
 #[test]
 fn what_lands_by_itself_is_waited_for() {
     paused(|| async {
-        let (sim, engine) = start::<Session>().await;
-        sim.next([Fate::Slow(Duration::from_secs(3))]);
-        let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
-        assert!(left.is_err(), "no answer has come");
-        sleep(Duration::from_secs(4)).await;
-        assert!(sim.is_free());
-        assert_eq!(sim.sent(), ["ask", "release"], "the one behind it");
+        for slow in [Duration::from_secs(3), 2 * TTL] {
+            let (sim, engine) = start::<Session>().await;
+            sim.next([Fate::Slow(slow)]);
+            let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
+            assert!(left.is_err(), "no answer has come");
+            sleep(slow + Duration::from_secs(1)).await;
+            assert!(sim.is_free());
+            assert_eq!(sim.sent(), ["ask", "release"], "the one behind it");
+        }
     });
 }
 
@@ -1813,13 +2184,17 @@ fn a_renewal_that_is_late_brings_no_lease_back() {
 fn a_release_that_did_not_arrive_is_made_up_for() {
     paused(|| async {
         let (sim, engine) = start::<Lasting>().await;
-        let this = request();
-        granted(&engine, &this).await;
-        sim.is_gone(true);
-        assert!(engine.release(&this).await.is_err(), "nobody answers");
-        sim.is_gone(false);
-        sleep(Duration::from_secs(8)).await;
-        assert!(sim.is_free());
+        // At once, and when this process has long been set to end the lease with its ttl.
+        for held in [Duration::ZERO, TTL / 4] {
+            let this = request();
+            granted(&engine, &this).await;
+            sleep(held).await;
+            sim.is_gone(true);
+            assert!(engine.release(&this).await.is_err(), "nobody answers");
+            sim.is_gone(false);
+            sleep(Duration::from_secs(8)).await;
+            assert!(sim.is_free(), "held for {held:?}");
+        }
 
         let next = request();
         granted(&engine, &next).await;
@@ -1916,5 +2291,107 @@ fn a_tie_of_those_who_try_first_is_waited_out() {
         let mean = pauses / runs;
         let few = Duration::from_micros(1_200)..Duration::from_micros(2_800);
         assert!(few.contains(&mean), "{mean:?}");
+    });
+}
+
+/// It has no place to ask for, so its first question is enough.
+#[test]
+fn where_there_is_no_queue_a_held_lock_costs_one_question() {
+    paused(|| async {
+        let (sim, engine) = start::<Number>().await;
+        held_by_another(&sim);
+        let left = timeout(4 * ROUND_TRIP, engine.acquire(&request())).await;
+        assert!(left.is_err(), "somebody has it");
+        assert_eq!(sim.sent(), ["ask"]);
+    });
+}
+
+/// A renewal may change the record, and the next command needs the new one.
+#[test]
+fn a_renewal_keeps_its_record() {
+    paused(|| async {
+        let (_, engine) = start::<Number>().await;
+        let request = request();
+        granted(&engine, &request).await;
+        let running = engine.running().expect("it runs");
+        let number = || {
+            running
+                .table
+                .record(request.owner)
+                .and_then(|record| record.0)
+        };
+        let before = number().expect("a number");
+        for renewals in 1..3 {
+            engine.renew(std::slice::from_ref(&request)).await;
+            assert_eq!(number(), Some(before + renewals));
+        }
+    });
+}
+
+/// Each key is looked at when it is due. One that is almost due goes along.
+#[test]
+fn a_look_takes_along_what_is_almost_due() {
+    paused(|| async {
+        let both = vec!["first", "second"];
+        for (gap, looked) in [
+            (1, [both.clone(), both]),
+            (3, [vec!["first"], vec!["second"]]),
+        ] {
+            let (sim, engine) = start::<Number>().await;
+            held_by_another(&sim);
+            let [first, second] =
+                ["first", "second"].map(|key| Request::new(key, Mode::Write, TTL));
+            let later = async {
+                sleep(Duration::from_millis(gap)).await;
+                engine.acquire(&second).await
+            };
+            let waiting = async { tokio::join!(engine.acquire(&first), later) };
+            let left = timeout(Duration::from_millis(22), waiting).await;
+            assert!(left.is_err(), "somebody has it");
+            let mut rechecked = sim.state().rechecked.clone();
+            rechecked.iter_mut().for_each(|keys| keys.sort_unstable());
+            assert_eq!(
+                rechecked.get(..2),
+                Some(&looked.map(strings)[..]),
+                "{rechecked:?}"
+            );
+        }
+    });
+}
+
+fn strings(texts: Vec<&str>) -> Vec<String> {
+    texts.into_iter().map(str::to_owned).collect()
+}
+
+/// Tests of a store's protocol rely on it.
+#[test]
+fn a_store_without_its_engine_is_heard() {
+    paused(|| async {
+        let sim = Sim::new();
+        let Ok(mut bare) = bare::open(Engine::<Scripted<()>>::new(Arc::clone(&sim))).await else {
+            panic!("it opens");
+        };
+        let (request, events) = (request(), sim.events());
+        let knows = || events.knows(request.owner, "key");
+        bare.knows(&request);
+        assert!(knows());
+        bare.forgets(request.owner);
+        assert!(!knows());
+        let key = || String::from("key");
+        events.freed("key");
+        events.granted(request.owner, "key", "place");
+        events.missed();
+        let place = String::from("place");
+        for said in [
+            Said::Freed { key: key() },
+            Said::Granted { key: key(), place },
+            Said::Missed,
+        ] {
+            assert_eq!(bare.says(Duration::ZERO).await, Some(said));
+        }
+        assert_eq!(bare.says(Duration::ZERO).await, None);
+        assert_eq!(sim.end_the_session(), 0, "nothing is held by it");
+        drop(bare);
+        assert!(sim.state().closed);
     });
 }

@@ -233,6 +233,33 @@ mod tests {
         assert!(matches!(answered.poll(context), Poll::Ready(Ok(()))));
     }
 
+    /// The thread of the manager does not run, so it cannot say that the time has passed.
+    #[tokio::test]
+    async fn a_deadline_is_kept_while_the_manager_stands_still() {
+        let manager = Builder::new_current_thread().enable_all().build();
+        let manager = manager.expect("a runtime");
+        let time = Time::of_the_machine(manager.handle().clone());
+        let bound = time.bound(time.after(Duration::ZERO), pending::<()>());
+        let ended = tokio::time::timeout(Duration::from_secs(10), bound).await;
+        manager.shutdown_background();
+        assert!(ended.expect("by its own timer").is_err());
+    }
+
+    /// Most timers are dropped long before their time.
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_dropped_leaves_no_task() {
+        let time = Time::of_the_machine(Handle::current());
+        {
+            let mut sleep = pin!(time.sleep(time.after(Duration::from_secs(3600))));
+            let context = &mut Context::from_waker(Waker::noop());
+            assert!(sleep.as_mut().poll(context).is_pending());
+            assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
+        }
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    }
+
     #[tokio::test]
     async fn a_deadline_ends_a_future() {
         let time = Time::of_the_machine(Handle::current());

@@ -13,8 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers,
-    TokenTier,
+    BackendError, BackendErrorKind, Capabilities, Finding, LockInfo, Mode, Owner, Renewed, Request,
+    Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
@@ -90,6 +90,8 @@ pub(super) struct State {
     pub(super) watch_fails: bool,
     /// All watches fail.
     pub(super) watches_fail: bool,
+    /// How long a watch lasts that fails.
+    pub(super) watch_fails_after: Duration,
     /// For each of the next questions: its place is gone. `true` if it leaves something that has to
     /// be given back.
     pub(super) places_lost: VecDeque<bool>,
@@ -125,6 +127,18 @@ pub(super) struct State {
     pub(super) has_wrong_config: bool,
     /// For each time it was told to settle, whether everything had been given back.
     pub(super) rests: Vec<bool>,
+    /// It refuses releases, and would refuse them again.
+    pub(super) refuses_releases: Option<BackendError>,
+    /// The keys of each recheck.
+    pub(super) rechecked: Vec<Vec<String>>,
+    pub(super) findings: Vec<Finding>,
+    /// How long it takes to examine the store.
+    pub(super) examined_for: Duration,
+    /// The servers of the settings, and those that were found at run time.
+    pub(super) servers: Option<Servers>,
+    pub(super) located: Option<Servers>,
+    pub(super) label: Option<Arc<str>>,
+    pub(super) closed: bool,
     voter: voter::State,
 }
 
@@ -632,7 +646,7 @@ impl Proof for Tried {
 
 /// The record is a number that saves a question. There is no queue and there are no notifications.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Number(Option<u64>);
+pub(super) struct Number(pub(super) Option<u64>);
 
 impl Proof for Number {
     const OPENING: Opening = Opening::Try;
@@ -846,6 +860,7 @@ impl<P: Proof> Store for Scripted<P> {
             listens: Arc::clone(&listens),
         });
         config.state().events = Some(context.events);
+        config.state().label = context.label;
         Self {
             sim: config,
             time: context.time,
@@ -869,8 +884,32 @@ impl<P: Proof> Store for Scripted<P> {
         }
     }
 
-    fn servers(_config: &Arc<Sim>) -> Option<Servers> {
-        None
+    fn servers(config: &Arc<Sim>) -> Option<Servers> {
+        config.state().servers.clone()
+    }
+
+    fn located(&self) -> Option<Servers> {
+        self.sim.state().located.clone()
+    }
+
+    async fn examine(&self, _deadline: Deadline) -> Vec<Finding> {
+        let examined_for = self.sim.state().examined_for;
+        sleep(examined_for).await;
+        self.sim.state().findings.clone()
+    }
+
+    fn close(&self) {
+        self.sim.state().closed = true;
+    }
+
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+        let fate = self.sim.state().fates.pop_front();
+        let mut attempt = Attempt::default();
+        let command = Command::Raise(floor);
+        match self.send(command, fate, deadline, &mut attempt).await?.0 {
+            Answer::Done(_) => Ok(()),
+            answer => Err(failed(answer)),
+        }
     }
 
     async fn shut_down(&self, holds: bool, _deadline: Deadline) {
@@ -987,7 +1026,12 @@ impl<P: Proof> Store for Scripted<P> {
             Ending::Done(_) => Command::Mark(owner),
             Ending::Released | Ending::Left => Command::Release(owner, ending == Ending::Left),
         };
+        let refuses = self.sim.state().refuses_releases.clone();
+        let fate = refuses.as_ref().map(|_| Fate::Refused).or(fate);
         match self.send(command, fate, deadline, attempt).await?.0 {
+            Answer::Refused if refuses.is_some() => {
+                Err(Failure::stop(refuses.unwrap_or_else(foreign)))
+            }
             Answer::Done(true) => {
                 self.sim.state().voter.answers(&self.listens, request);
                 Ok(Freed::Released)
@@ -1117,7 +1161,8 @@ impl<P: Proof> Store for Scripted<P> {
         _attempt: &mut Attempt,
     ) -> Result<(), Failure> {
         if watch.fails {
-            sleep(ONE_WAY).await;
+            let lasts = self.sim.state().watch_fails_after;
+            sleep(ONE_WAY + lasts).await;
             return Err(nothing(Applied::No));
         }
         watch.told.notified().await;
@@ -1139,6 +1184,8 @@ impl<P: Proof> Store for Scripted<P> {
             .send(Command::Look, None, deadline, &mut attempt)
             .await?;
         let mut state = self.sim.state();
+        let keys = waited.iter().map(|key| key.key.to_string());
+        state.rechecked.push(keys.collect());
         let of_who_is_before = |key: &Waited<Self>| key.key.starts_with("before ");
         assert!(!state.watches || waited.iter().all(of_who_is_before));
         for waiter in waited.iter().flat_map(|key| &key.waiters) {
