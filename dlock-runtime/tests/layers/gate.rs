@@ -298,7 +298,7 @@ async fn what_a_call_of_several_keys_had_when_it_left_is_handed_over() {
     assert!(waits(&mut elsewhere).await, "it did not go back");
     let guard = next.await.expect("handed over");
     guard.release().await.expect("held");
-    elsewhere.await.expect("its turn");
+    drop(elsewhere.await.expect("its turn"));
 }
 
 /// `min_hold` is over by then, so the lock need not be kept for it.
@@ -412,7 +412,7 @@ async fn what_was_done_is_told_to_all_who_waited_when_the_store_was_asked() {
     let here = store.manager().await;
     let once = || here.lock("k").once(seconds(3600));
     let (end, ends) = oneshot::channel::<()>();
-    let first = tokio::spawn(once().run(async { ends.await }));
+    let first = tokio::spawn(once().run(ends));
     settle().await;
     let mut behind = Vec::new();
     for _ in 0..5 {

@@ -294,3 +294,54 @@ async fn dropped_while_it_asks_again_leaves_nothing() {
         }
     }
 }
+
+/// Grants so late that the lease is over for the caller, while the store has just begun it.
+#[derive(Debug)]
+struct Delayed {
+    memory: Memory,
+    by: Duration,
+    /// So many releases fail.
+    failures: AtomicU32,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Delayed {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        let sent_at = tokio::time::Instant::now();
+        tokio::time::sleep(self.by).await;
+        let grant = self.memory.acquire(r).await?;
+        Ok(Grant::new(grant.token, sent_at))
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        match take_one(&self.failures) {
+            true => Err(BackendError::unavailable("no")),
+            false => self.memory.release(r).await,
+        }
+    }
+}
+
+/// Nobody has it, so it is given back for as long as the store would keep it.
+#[tokio::test(start_paused = true)]
+async fn what_came_too_late_is_given_back_though_the_first_attempts_fail() {
+    let memory = Memory::new();
+    let there = crate::support::locks::by(memory.clone()).await;
+    let (ttl, by) = (s(100), s(150));
+    let here = Delayed {
+        memory,
+        by,
+        failures: AtomicU32::new(20),
+    };
+    let here = here.manager().await;
+    let late = here.lock("k").ttl(ttl).acquire().await;
+    assert!(
+        matches!(late, Err(LockError::Unavailable { .. })),
+        "{late:?}"
+    );
+    let start = tokio::time::Instant::now();
+    drop(there.lock("k").acquire().await.expect("free at last"));
+    let waited = start.elapsed();
+    assert!(waited > s(20) && waited < s(50), "{waited:?}");
+}

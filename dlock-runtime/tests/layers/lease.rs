@@ -7,11 +7,11 @@ use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, curre
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::{had, held, is_lost, is_shut_down};
+use crate::support::locks::{had, held, is_done, is_lost, is_shut_down};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::support::wait::HANG;
-use crate::{connect, current_thread, manager, seconds};
+use crate::{connect, current_thread, manager, seconds, settle};
 
 /// Of a body that would not end, while this goes wrong.
 async fn reason(request: LockRequest, goes_wrong: impl FnOnce()) -> LossReason {
@@ -377,4 +377,100 @@ async fn who_loses_or_gives_back_is_warned_at_once_or_never() {
     let ended = ended.await.expect("free");
     let warned = timeout(seconds(3600), ended.lost_within(seconds(5))).await;
     assert!(warned.is_err(), "it was given back");
+}
+
+/// By whatever its body ended.
+#[tokio::test(start_paused = true)]
+async fn min_hold_is_kept_by_who_is_cancelled() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let (ttl, least) = (seconds(3), seconds(50));
+    for is_guard in [false, true] {
+        let start = Instant::now();
+        let kept = here.lock("k").ttl(ttl).min_hold(least);
+        if is_guard {
+            drop(held(kept).await);
+        } else {
+            let cancelled = timeout(seconds(1), kept.run(pending::<()>())).await;
+            cancelled.expect_err("it would not end");
+        }
+        had(&there, "k").await;
+        let lasted = start.elapsed();
+        assert!(
+            lasted >= least - seconds(1) && lasted < least + seconds(2),
+            "{lasted:?}"
+        );
+    }
+}
+
+/// The store does not hear of it at first: then the lease is renewed until it does not matter.
+#[tokio::test(start_paused = true)]
+async fn min_hold_is_kept_when_the_store_was_not_told() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let (ttl, least) = (seconds(10), seconds(50));
+    let start = Instant::now();
+    let kept = here.lock("k").ttl(ttl).min_hold(least);
+    let ran = kept.run(async { memory.faults().set_unavailable(true) });
+    ran.await.expect("free");
+    sleep(seconds(1)).await;
+    memory.faults().set_unavailable(false);
+    had(&there, "k").await;
+    let lasted = start.elapsed();
+    assert!(
+        lasted >= least - seconds(1) && lasted < least + seconds(2),
+        "{lasted:?}"
+    );
+}
+
+/// After a shutdown nobody renews it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_tells_of_a_min_hold_that_the_store_was_not_told_of() {
+    for is_silent in [false, true] {
+        let (warnings, _guard) = Log::of_this_thread();
+        let (memory, here) = manager().await;
+        let kept = here.lock("stock").ttl(seconds(10)).min_hold(seconds(50));
+        let ran = kept.run(async { memory.faults().set_unavailable(is_silent) });
+        ran.await.expect("free");
+        here.shutdown().await;
+        settle().await;
+        let told = warnings.lines_with("was not told when min_hold ends");
+        assert_eq!(told.len(), usize::from(is_silent), "{}", warnings.text());
+        assert!(
+            told.iter().all(|line| line.contains("key=stock")),
+            "{told:?}"
+        );
+        memory.faults().set_unavailable(false);
+    }
+}
+
+/// An operator has taken it away, and the store says so only when it is asked.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_gone_when_min_hold_begins_is_told_as_lost() {
+    let (warnings, _guard) = Log::of_this_thread();
+    let memory = Memory::new();
+    let here = Quiet(memory.clone()).manager().await;
+    let guard = held(here.lock("k").min_hold(seconds(50))).await;
+    memory.faults().take_away("k");
+    is_lost(guard.release().await);
+    let told = warnings.lines_with("dlock::loss");
+    assert_eq!(told.len(), 1, "{}", warnings.text());
+}
+
+/// The mark keeps others out for as long, and they need not wait to hear of it.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_remembered_until_min_hold_ends() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let least = seconds(50);
+    let once = |manager: &dlock_runtime::LockManager| manager.lock("k").once(seconds(5));
+    let done = once(&here).min_hold(least);
+    let done = done.run(async { Ok::<_, ()>(()) }).await;
+    done.expect("free").expect("done");
+    for _ in 0..2 {
+        is_done(once(&there).try_acquire().await);
+        sleep(least / 2 - seconds(1)).await;
+    }
+    sleep(seconds(3)).await;
+    drop(once(&there).try_acquire().await.expect("forgotten"));
 }

@@ -39,6 +39,8 @@ async fn a_guard_says_how_its_lease_was_lost() {
         (lock().renew(false), Overran),
         (lock().max_hold(s(5)), MaxHold),
         (lock(), Expired),
+        // Long before `max_hold` would have ended it.
+        (lock().max_hold(s(3600)), Expired),
     ] {
         let guard = held(request).await;
         match reason {
@@ -316,4 +318,71 @@ async fn a_timeout_in_an_outage_is_told_as_one() {
         is_late(wants(here.lock("k"), read).acquire_within(limit).await);
     }
     held.release().await.unwrap();
+}
+
+/// However long it lasts, and again when there is another one.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_renewals_is_told_once() {
+    let (warnings, _guard) = Log::of_this_thread();
+    let (memory, here) = manager().await;
+    let guard = held(here.lock("k").ttl(s(30))).await;
+    for outage in 1..=2 {
+        sleep(s(60)).await;
+        memory.faults().set_unavailable(true);
+        sleep(s(15)).await;
+        memory.faults().set_unavailable(false);
+        let told = warnings.lines_with("renewal failed; trying again");
+        assert_eq!(told.len(), outage, "{told:?}");
+    }
+    guard.release().await.expect("it was held to the end");
+}
+
+/// The lease of a second would be over before a second attempt, if that came after a second.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_repeated_within_a_short_lease() {
+    let memory = Memory::new();
+    let failures = AtomicU32::new(3);
+    let here = RenewsLater { memory, failures }.manager().await;
+    let guard = held(here.lock("k").ttl(s(1))).await;
+    sleep(s(60)).await;
+    guard.release().await.expect("it was held to the end");
+}
+
+/// Before it fails, and so early that somebody can still do something.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_not_answered_is_told_the_sooner_the_shorter_the_lease() {
+    for (ttl, told) in [(s(1), "250ms"), (s(3), "500ms"), (s(30), "1s")] {
+        let (warnings, _guard) = Log::of_this_thread();
+        let (memory, here) = manager().await;
+        let guard = held(here.lock("k").ttl(ttl)).await;
+        memory.faults().set_delay(Some(s(3600)));
+        guard.lost().await;
+        let silent = format!("the store has not answered for {told}");
+        let lines = warnings.lines_with(&silent);
+        assert_eq!(lines.len(), 1, "{ttl:?}: {}", warnings.text());
+        memory.faults().set_delay(None);
+    }
+}
+
+/// A body that has ended has lost nothing afterwards; what it lost before stays as it was.
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_of_a_lock_that_went_back_changes_nothing() {
+    let (warnings, _guard) = Log::of_this_thread();
+    let (_memory, here) = manager().await;
+    let ended = here.lock("k").ttl(s(3)).run(async { current().unwrap() });
+    let ended = ended.await.expect("free");
+    sleep(s(10)).await;
+    assert!(!ended.is_held());
+    assert!(timeout(s(3600), ended.lost()).await.is_err());
+    assert_eq!(warnings.text(), "");
+
+    let body = async {
+        let held = current().unwrap();
+        assert_eq!(held.lost().await, LossReason::Overran);
+        held
+    };
+    let lock = here.lock("k").ttl(s(3)).renew(false);
+    let ended = lock.on_lost(OnLost::Continue).run(body).await;
+    let ended = ended.expect("its own end");
+    assert_eq!(ended.lost().await, LossReason::Overran);
 }

@@ -38,8 +38,10 @@ mod scope;
 mod serde;
 mod several_keys;
 mod shown;
+mod spans;
 #[cfg(feature = "tower")]
 mod tower;
+mod unheard;
 mod unpolled;
 
 use std::future::Future;

@@ -12,7 +12,10 @@ use dlock_runtime::backend::{
 use dlock_runtime::{Config, LockManager, lock};
 use tokio::time::{Instant, timeout};
 
-use crate::support::locks::{held, is_lost, is_misconfigured, is_shut_down, is_unsupported};
+use crate::support::locks::{
+    held, is_lost, is_misconfigured, is_shut_down, is_taken_out, is_unsupported, says,
+};
+use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds as s, settle, waits};
 
@@ -197,4 +200,173 @@ async fn tokens_that_are_not_strict_any_more_are_refused() {
     here.lock("k").run(async {}).await.unwrap();
     store.weak.store(false, Ordering::Release);
     here.lock("k").fenced(true).run(async {}).await.unwrap();
+}
+
+/// A store of other capabilities.
+#[derive(Debug)]
+struct Other {
+    memory: Memory,
+    capabilities: Capabilities,
+    request_timeout: Option<Duration>,
+}
+
+impl Other {
+    fn new(change: impl FnOnce(&mut Capabilities)) -> Self {
+        let memory = Memory::new();
+        let mut capabilities = memory.capabilities();
+        change(&mut capabilities);
+        Self {
+            memory,
+            capabilities,
+            request_timeout: None,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Other {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+    fn request_timeout(&self) -> Option<Duration> {
+        self.request_timeout
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_remembers_nothing_refuses_once() {
+    for (with, told) in [
+        ("", "; use another store"),
+        ("set it up", "; set it up, or use another store"),
+    ] {
+        let here = Other::new(|store| {
+            store.once = false;
+            store.once_with = with;
+        });
+        let here = here.manager().await;
+        let once = || here.lock("k").once(s(60));
+        let error = is_unsupported(once().try_acquire().await);
+        assert!(error.to_string().ends_with(told), "{error}");
+        // Inside one's own lock neither.
+        let inside = async { is_unsupported(once().run(async { Ok::<_, ()>(()) }).await) };
+        here.lock("k").run(inside).await.expect("free");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_is_for_one_key_and_an_exclusive_lock() {
+    let (_memory, here) = manager().await;
+    let once = |key: &[&str]| here.lock(key).once(s(60));
+    for (request, told) in [
+        (once(&["k"]).read(), "`read`"),
+        (once(&["k"]).permits(2), "`permits`"),
+        (once(&["k", "l"]), "several"),
+        (here.lock("k").once(Duration::ZERO), "too short"),
+    ] {
+        says(
+            &is_misconfigured(request.try_acquire().await),
+            &["once", told],
+        );
+    }
+}
+
+/// Whatever it is that would have to be kept for so long.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_for_longer_than_the_store_can() {
+    let day = s(24 * 60 * 60);
+    for (most, told) in [
+        (30 * day, "at most 30 days"),
+        (30 * day - s(1), "less than 30 days"),
+    ] {
+        let here = Other::new(|store| store.max_ttl = most).manager().await;
+        let lock = || here.lock("k");
+        for refused in [
+            lock().ttl(most + s(1)).try_acquire().await,
+            lock().min_hold(most + s(1)).try_acquire().await,
+            lock().once(most + s(1)).try_acquire().await,
+        ] {
+            says(&is_misconfigured(refused), &["too long", told]);
+        }
+        let most = lock().ttl(most).min_hold(most).once(most);
+        drop(most.try_acquire().await.expect("not too long"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_begin_above_the_floor() {
+    let floor = 1 << 40;
+    for is_set in [false, true] {
+        let config = Config::with_backend(Memory::new());
+        let config = match is_set {
+            true => config.token_floor(floor),
+            false => config,
+        };
+        let here = LockManager::connect(config).await.unwrap();
+        let token = u64::from(held(here.lock("k")).await.token());
+        assert_eq!(token > floor, is_set, "{token}");
+    }
+}
+
+/// A store on another machine may take so long to answer that there is no second attempt to renew.
+#[tokio::test]
+async fn a_ttl_that_is_too_short_for_the_request_timeout_is_told_once() {
+    let least = s(15);
+    let connected = async |local: bool, ttl: Duration| {
+        let mut store = Other::new(|store| store.local = local);
+        store.request_timeout = Some(least / 3);
+        let config = store.config().ttl(ttl);
+        LockManager::connect(config).await.expect("it answers")
+    };
+    let asks = async |here: &LockManager, ttl: Duration| {
+        let lock = here.lock("k").template("orders").ttl(ttl);
+        lock.try_acquire().await.unwrap().release().await.unwrap();
+    };
+    let short = least - s(1);
+    let (warnings, _guard) = Log::of_this_thread();
+    let told = || warnings.lines_with("shorter than three request timeouts");
+
+    // Who keeps all locks so short hears of it at the start, and of no single lock.
+    let here = connected(false, short).await;
+    let all = told();
+    assert_eq!(all.len(), 1, "{all:?}");
+    for word in ["template=\"all\"", "14s", "5s", "15s"] {
+        assert!(all[0].contains(word), "{word} is missing from: {all:?}");
+    }
+    asks(&here, short).await;
+    assert_eq!(told().len(), 1);
+    // But of another time.
+    for _ in 0..2 {
+        asks(&here, short - s(1)).await;
+        let one = told();
+        assert_eq!(one.len(), 2, "{one:?}");
+        assert!(
+            one[1].contains("orders") && one[1].contains("13s"),
+            "{one:?}"
+        );
+    }
+
+    let here = connected(false, least).await;
+    asks(&here, least).await;
+    asks(&here, least + s(1)).await;
+    // It is in this process.
+    let here = connected(true, short).await;
+    asks(&here, short - s(1)).await;
+    assert_eq!(told().len(), 2, "{:?}", told());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_taken_out_of_the_queue_is_told_so() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let guard = held(here.lock("k")).await;
+    let waiter = tokio::spawn(there.lock("k").acquire());
+    settle().await;
+    let shown = here.inspect("k").await.unwrap().expect("held");
+    let broken = here.break_waiter("k", &shown.queue[0].owner).await;
+    broken.unwrap().expect("it waited");
+    is_taken_out(waiter.await.unwrap());
+    guard.release().await.unwrap();
 }

@@ -2,7 +2,8 @@
 //! wait behind other tasks of their process.
 
 use std::future::{Future, pending, poll_fn};
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::support::locks::{held, is_busy, is_late, is_unavailable, says};
 use crate::support::over_memory::Otherwise;
+use crate::support::wait::eventually;
 use crate::{connect, manager, seconds, settle, waits};
 
 /// How long the store is waited for.
@@ -666,4 +668,63 @@ fn a_look_that_ended_with_its_runtime_is_repeated() {
         is_late(here.lock("k").acquire_within(seconds(1)).await);
         drop((waiter, guard));
     });
+}
+
+/// Never answers, and notes how often it was asked where its servers are.
+#[derive(Debug)]
+struct Nowhere {
+    memory: Memory,
+    looked: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Backend for Nowhere {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        capabilities.local = false;
+        capabilities
+    }
+    fn servers(&self) -> Option<Servers> {
+        self.looked.fetch_add(1, Ordering::SeqCst);
+        Some(Servers::new(Protocol::Other, Vec::new()))
+    }
+    async fn try_acquire(&self, _: &Request) -> Result<Option<Grant>, BackendError> {
+        std::future::pending().await
+    }
+    async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
+        std::future::pending().await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, _: &str) -> Result<Option<LockInfo>, BackendError> {
+        std::future::pending().await
+    }
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(prefix).await
+    }
+    async fn next_losses(&self) -> Vec<Owner> {
+        std::future::pending().await
+    }
+}
+
+/// So that its error can say that they refuse.
+#[tokio::test]
+async fn a_call_that_hears_nothing_looks_for_the_servers_before_its_time_is_over() {
+    let looked = Arc::new(AtomicUsize::new(0));
+    let store = Nowhere {
+        memory: Memory::new(),
+        looked: Arc::clone(&looked),
+    };
+    let here = crate::support::locks::by(store).await;
+    let before = looked.load(Ordering::SeqCst);
+    let limit = Duration::from_millis(200);
+    is_unavailable(here.lock("k").acquire_within(limit).await);
+    eventually("it has looked for the servers", async || {
+        (looked.load(Ordering::SeqCst) > before).then_some(())
+    })
+    .await;
 }

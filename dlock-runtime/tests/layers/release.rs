@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
 use dlock_runtime::{LockManager, lock};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::locks::{connect, held, is_done, is_unavailable, served};
 use crate::support::log::Log;
@@ -219,9 +219,11 @@ async fn a_mark_that_failed_is_tried_again_and_then_told() {
 async fn a_release_that_failed_is_no_loss() {
     let (warnings, _guard) = Log::of_this_thread();
     let here = unheard(First::Failed).await;
-    let guard = here.lock("k").acquire().await.unwrap();
+    let guard = here.lock("stock").acquire().await.unwrap();
     is_unavailable(guard.release().await);
-    assert_eq!(warnings.text().lines().count(), 1);
+    let told = warnings.text();
+    assert_eq!(told.lines().count(), 1);
+    assert!(told.contains("key=stock "), "{told}");
     here.shutdown().await;
     assert_eq!(warnings.text().lines().count(), 1);
 }
@@ -314,4 +316,228 @@ async fn a_release_is_followed_if_somebody_waits() {
     first.release().await.unwrap();
     served(second).await.release().await.unwrap();
     assert_eq!(*noted.lock().unwrap(), [false, true, false]);
+}
+
+/// Notes what it is asked to do, and when it has done it. Takes a second to release, and a while to
+/// renew.
+#[derive(Clone, Debug, Default)]
+struct Noting {
+    memory: Memory,
+    in_order: bool,
+    renews_in: Duration,
+    notes: std::sync::Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Noting {
+    fn note(&self, what: &'static str) {
+        self.notes.lock().unwrap().push(what);
+    }
+
+    fn notes(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.notes.lock().unwrap())
+    }
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Noting {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        capabilities.in_order = self.in_order;
+        capabilities
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.note("acquire");
+        self.memory.acquire(r).await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.note("renew");
+        sleep(self.renews_in).await;
+        let renewed = self.memory.renew(r).await;
+        self.note("renewed");
+        renewed
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.note(match r.is_followed() {
+            true => "release, followed",
+            false => "release",
+        });
+        sleep(s(1)).await;
+        let released = self.memory.release(r).await;
+        self.note("released");
+        released
+    }
+}
+
+/// Where requests may overtake each other, the next one is made when the lock has gone back. A
+/// release says that one follows only if one does, and only where they stay in order.
+#[tokio::test(start_paused = true)]
+async fn the_next_request_waits_for_a_release_that_it_could_overtake() {
+    for in_order in [false, true] {
+        let store = Noting {
+            in_order,
+            ..Noting::default()
+        };
+        let here = connect(store.clone().config().handoff(0)).await;
+        held(here.lock("k")).await.release().await.unwrap();
+        assert_eq!(store.notes(), ["acquire", "release", "released"]);
+
+        for is_dropped in [false, true] {
+            let first = held(here.lock("k")).await;
+            let second = tokio::spawn(here.lock("k").run(async {}));
+            settle().await;
+            store.notes();
+            match is_dropped {
+                true => drop(first),
+                false => first.release().await.unwrap(),
+            }
+            second.await.unwrap().unwrap();
+            // The background has a connection of its own.
+            let expected = match in_order && !is_dropped {
+                true => ["release, followed", "acquire", "released"],
+                false => ["release", "released", "acquire"],
+            };
+            assert_eq!(store.notes()[..3], expected, "{in_order}, {is_dropped}");
+        }
+    }
+}
+
+/// Otherwise the renewal might reach the store behind it, and bring back what was given back.
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_for_the_renewal_before_it() {
+    for min_hold in [None, Some(s(100))] {
+        let store = Noting {
+            renews_in: s(5),
+            ..Noting::default()
+        };
+        let here = store.clone().manager().await;
+        let lock = here.lock("k").ttl(s(30));
+        let guard = match min_hold {
+            None => held(lock).await,
+            Some(least) => held(lock.min_hold(least)).await,
+        };
+        // It is due by now, and not answered.
+        sleep(s(12)).await;
+        assert_eq!(store.notes(), ["acquire", "renew"]);
+        guard.release().await.unwrap();
+        match min_hold {
+            None => assert_eq!(store.notes(), ["renewed", "release", "released"]),
+            Some(_) => assert_eq!(store.notes(), ["renewed", "renew", "renewed"]),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_what_is_on_its_way_back() {
+    for is_dropped in [false, true] {
+        let store = Noting::default();
+        let here = store.clone().manager().await;
+        let guard = held(here.lock("k")).await;
+        if is_dropped {
+            drop(guard);
+        } else {
+            tokio::spawn(guard.release());
+        }
+        settle().await;
+        here.shutdown().await;
+        assert_eq!(store.notes(), ["acquire", "release", "released"]);
+    }
+}
+
+/// The store keeps it for its whole ttl, though this process believed in it for a little less.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_repeated_until_the_store_has_let_the_lease_end() {
+    let (memory, here) = manager().await;
+    let there = crate::connect(&memory).await;
+    let ttl = s(1000);
+    let start = Instant::now();
+    let guard = held(here.lock("k").ttl(ttl)).await;
+    memory.faults().set_unavailable(true);
+    is_unavailable(guard.release().await);
+    sleep(ttl - s(20)).await;
+    memory.faults().set_unavailable(false);
+    crate::support::locks::had(&there, "k").await;
+    let lasted = start.elapsed();
+    assert!(lasted < ttl - s(15), "{lasted:?}");
+}
+
+/// When each release was asked for; all fail.
+#[derive(Clone, Debug, Default)]
+struct Refusing {
+    memory: Memory,
+    asked: std::sync::Arc<Mutex<Vec<Instant>>>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Refusing {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn release(&self, _: &Request) -> Result<Released, BackendError> {
+        self.asked.lock().unwrap().push(Instant::now());
+        Err(BackendError::unavailable("no"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_repeated_when_the_lease_is_over() {
+    for ttl in [s(1), s(3), s(10), s(30)] {
+        let (warnings, _guard) = Log::of_this_thread();
+        let store = Refusing::default();
+        let here = store.clone().manager().await;
+        let start = Instant::now();
+        is_unavailable(held(here.lock("stock").ttl(ttl)).await.release().await);
+        sleep(2 * ttl + s(10)).await;
+        let asked = std::mem::take(&mut *store.asked.lock().unwrap());
+        assert!(asked.len() > 3, "{asked:?}");
+        let last = *asked.last().unwrap() - start;
+        assert!(last <= ttl + ttl / 20, "{last:?} of {ttl:?}");
+        let told = warnings.lines_with("the lock stays until its ttl has passed");
+        assert_eq!(told.len(), 1, "{}", warnings.text());
+        assert!(told[0].contains("key=stock "), "{told:?}");
+    }
+}
+
+/// Its renewals reach the store, and their answers do not come back; its first releases fail.
+#[derive(Debug)]
+struct OneWay {
+    memory: Memory,
+    failures: std::sync::atomic::AtomicU32,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for OneWay {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let renewed = self.memory.renew(r).await;
+        let unheard = |_| Err(BackendError::unavailable("nothing was heard"));
+        renewed.into_iter().map(unheard).collect()
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        let fails = |left: u32| left.checked_sub(1);
+        let failures = &self.failures;
+        match failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
+            Ok(_) => Err(BackendError::unavailable("no")),
+            Err(_) => self.memory.release(r).await,
+        }
+    }
+}
+
+/// The store may have it for a whole ttl from a renewal that nobody heard of.
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_is_given_back_though_the_first_attempts_fail() {
+    let memory = Memory::new();
+    let there = crate::connect(&memory).await;
+    let failures = 3.into();
+    let here = OneWay { memory, failures }.manager().await;
+    let guard = held(here.lock("k").ttl(s(30))).await;
+    guard.lost().await;
+    drop(guard);
+    let start = Instant::now();
+    crate::support::locks::had(&there, "k").await;
+    assert!(start.elapsed() < s(5), "{:?}", start.elapsed());
 }

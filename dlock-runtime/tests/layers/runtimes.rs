@@ -205,7 +205,7 @@ fn who_does_not_come_is_passed_over_on_the_second_runtime_too() {
         let sleepy = who_does_not_come().await;
         is_busy(there.lock("k").try_acquire().await);
         let other = timeout(s(4), there.lock("k").acquire()).await;
-        other.expect("within seconds").expect("the lock");
+        drop(other.expect("within seconds").expect("the lock"));
         drop(sleepy);
     });
 }

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dlock_runtime::{LockScopeExt, current, lock};
+use dlock_runtime::{LockScopeExt, OnLost, current, lock};
 use tokio::time::timeout;
 
-use crate::support::locks::{has_no_manager, held};
-use crate::{connect, manager, seconds as s};
+use crate::support::locks::{had, has_no_manager, held, would_deadlock};
+use crate::{connect, manager, seconds as s, settle};
 
 /// The global manager is not there, as in a test of a service.
 #[tokio::test(start_paused = true)]
@@ -71,4 +71,58 @@ async fn destructors_of_a_cancelled_body_are_inside_its_scope() {
     let _ = timeout(s(1), here.lock("k").run(hang)).await;
     // The lock is still held then.
     assert_eq!(seen.load(Ordering::SeqCst), 1, "`current()` is None");
+}
+
+/// It would wait for itself, but only while it holds the lock for reading.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_wants_to_write_is_refused_while_it_reads() {
+    let (memory, here) = manager().await;
+    let write = || timeout(s(3600), lock("k").run(async {}));
+    let body = async {
+        let refused = write().await;
+        would_deadlock(refused.expect("at once"));
+        memory.faults().take_away("k");
+        current().expect("inside").lost().await;
+        write().await.expect("not for itself").expect("it is free");
+    };
+    let reads = lock("k").read().on_lost(OnLost::Continue).run(body);
+    here.scope(reads).await.expect("free");
+
+    // What it took along does not read any more.
+    let taken_along = async || {
+        let write = lock("k").run(async {});
+        let later = async move {
+            settle().await;
+            timeout(s(3600), write).await
+        };
+        tokio::spawn(later.in_lock_scope())
+    };
+    let wrote = here.scope(lock("k").read().run(taken_along())).await;
+    let wrote = wrote.expect("free");
+    let wrote = wrote.await.expect("no panic").expect("not for itself");
+    wrote.expect("it is free");
+    had(&here, "k").await;
+}
+
+/// The lease is the same, and another task holds it.
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_over_is_not_held_by_the_body_before() {
+    let (_memory, here) = manager().await;
+    let (go, gone) = tokio::sync::oneshot::channel();
+    let first = here.lock("k").run(async move {
+        gone.await.expect("sent");
+        current().expect("inside")
+    });
+    let first = tokio::spawn(first);
+    settle().await;
+    let second = here.lock("k").run(std::future::pending::<()>());
+    let second = tokio::spawn(second);
+    settle().await;
+    go.send(()).expect("waited for");
+    let ended = first.await.expect("no panic").expect("free");
+    settle().await;
+    assert!(here.inspect("k").await.expect("answers").is_some());
+    assert!(!ended.is_held());
+    assert_eq!(ended.deadline(), None);
+    second.abort();
 }

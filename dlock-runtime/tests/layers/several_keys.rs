@@ -7,7 +7,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::locks::{held, served};
+use crate::support::locks::{held, is_lost, is_unavailable, served};
 use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds as s, settle};
 
@@ -78,14 +78,22 @@ impl Otherwise for Renewing {
 /// It is for those that waited: others have all of their time, or are renewed anyway.
 #[tokio::test(start_paused = true)]
 async fn only_fixed_leases_of_several_keys_are_renewed_at_the_start() {
-    for (keys, fixed, renewed) in [(1, true, 0), (2, false, 0), (2, true, 2), (3, true, 3)] {
+    let keys: &[&[&str]] = &[&["a"], &["a", "a"], &["a", "b"], &["a", "b", "c"]];
+    for (keys, fixed, renewed) in [
+        (keys[0], true, 0),
+        // One lock, whose name was written twice.
+        (keys[1], true, 0),
+        (keys[2], false, 0),
+        (keys[2], true, 2),
+        (keys[3], true, 3),
+    ] {
         let asked: &'static AtomicUsize = Box::leak(Box::default());
         let memory = Memory::new();
         let here = Renewing { memory, asked }.manager().await;
-        let request = here.lock(&["a", "b", "c"][..keys]).renew(!fixed);
+        let request = here.lock(keys).renew(!fixed);
         let guard = held(request).await;
         settle().await;
-        assert_eq!(asked.load(Ordering::SeqCst), renewed, "{keys}, {fixed}");
+        assert_eq!(asked.load(Ordering::SeqCst), renewed, "{keys:?}, {fixed}");
         guard.release().await.unwrap();
     }
 }
@@ -192,4 +200,37 @@ async fn who_lost_one_of_several_keys_hands_none_over_when_the_store_panics_eith
         u64::from(behind) >= u64::from(both_had) + dlock_runtime::TOKENS_PER_GRANT,
         "handed over: {both_had}, then {behind}"
     );
+}
+
+/// Does not have one of the locks any more, or does not answer for it.
+#[derive(Debug)]
+struct One {
+    memory: Memory,
+    answer: fn() -> Result<Released, BackendError>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for One {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        let released = self.memory.release(r).await;
+        match &*r.key {
+            "b" => (self.answer)(),
+            _ => released,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_several_keys_back_is_told_of_the_one_that_failed() {
+    let guard = async |answer| {
+        let memory = Memory::new();
+        let here = One { memory, answer }.manager().await;
+        held(here.lock(["a", "b", "c"])).await
+    };
+    is_lost(guard(|| Ok(Released::NotHeld)).await.release().await);
+    let silent = || Err(BackendError::unavailable("silence"));
+    is_unavailable(guard(silent).await.release().await);
 }

@@ -543,7 +543,7 @@ async fn who_is_given_the_place_of_those_who_did_not_come_has_to_come_too() {
         let other = awake(&there).await;
         guard.release().await.expect("held");
         let other = timeout(3 * SOON, other).await.expect("within seconds");
-        other.expect("no panic").expect("the lock");
+        drop(other.expect("no panic").expect("the lock"));
     }
 }
 
@@ -607,7 +607,7 @@ async fn the_store_is_asked_once_whether_one_who_does_not_come_has_the_lock() {
         sleep(Duration::from_millis(after)).await;
         assert_eq!(looks(), asked);
     }
-    there.lock("k").try_acquire().await.expect("given back");
+    drop(there.lock("k").try_acquire().await.expect("given back"));
     drop(sleepy);
 }
 
