@@ -141,3 +141,23 @@ fn would_wait_for(wanted: Mode, held: Mode) -> bool {
         (Mode::Permits(_), held) => held == Mode::Read,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::Memory;
+    use crate::{Config, LockManager};
+
+    /// The drop of this one would end the process if it needed stack for each.
+    #[tokio::test(start_paused = true)]
+    async fn a_million_sections_inside_each_other_are_dropped() {
+        let manager = LockManager::connect(Config::with_backend(Memory::new())).await;
+        let body = async { Scope::current() };
+        let scope = manager.expect("memory").lock("k").run(body).await;
+        let scope = scope.expect("free");
+        let section = Arc::clone(scope.sections().next().expect("inside"));
+        let deep = (0..1_000_000).fold(scope, |scope, _| scope.inside(Arc::clone(&section)));
+        drop(deep);
+        assert_eq!(Arc::strong_count(&section), 1);
+    }
+}

@@ -209,6 +209,34 @@ mod tests {
         assert_eq!(look(), None);
     }
 
+    /// A lease that nobody holds would stay in memory, and its span open, until it is looked at.
+    #[tokio::test(start_paused = true)]
+    async fn only_leases_that_are_held_are_scheduled_and_each_once() {
+        let keeper = Arc::new(Keeper::new(Clock::Tokio));
+        let (start, ttl) = (Instant::now(), Duration::from_secs(3600));
+        let scheduled = || keeper.schedule.lock().leases.len();
+        let new = || {
+            let lease = lease(&keeper, start, ttl);
+            keeper.reschedule(&lease, start);
+            lease
+        };
+        let [moved, given_back, released] = [(); 3].map(|()| new());
+        assert_eq!(scheduled(), 3);
+        moved.state.lock().plan.set_renewals(Renewals::Never);
+        keeper.reschedule(&moved, start);
+        assert_eq!(scheduled(), 3, "it was moved");
+        keeper.unschedule(&given_back);
+        assert_eq!(scheduled(), 2);
+        released.is_released();
+        keeper.reschedule(&released, start);
+        assert_eq!(scheduled(), 1);
+        assert_eq!(Arc::strong_count(&given_back), 1);
+        assert_eq!(Arc::strong_count(&released), 1);
+        keeper.close();
+        keeper.reschedule(&moved, start);
+        assert_eq!(scheduled(), 0, "nobody looks at it any more");
+    }
+
     /// However late a keeper looks, it leaves nothing overdue in its schedule. Otherwise it would
     /// look again at once, for ever.
     #[tokio::test(start_paused = true)]

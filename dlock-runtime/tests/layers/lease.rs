@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Request};
-use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, current};
+use dlock_runtime::{LockError, LockGuard, LockManager, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::calm::unless_it_stands_still;
@@ -463,7 +463,7 @@ async fn what_is_done_is_remembered_until_min_hold_ends() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
     let least = seconds(50);
-    let once = |manager: &dlock_runtime::LockManager| manager.lock("k").once(seconds(5));
+    let once = |manager: &LockManager| manager.lock("k").once(seconds(5));
     let done = once(&here).min_hold(least);
     let done = done.run(async { Ok::<_, ()>(()) }).await;
     done.expect("free").expect("done");

@@ -1,6 +1,7 @@
 //! What is sent to the store when a lock goes back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{LockManager, lock};
 use tokio::time::{Instant, sleep};
 
-use crate::support::locks::{connect, held, is_done, is_unavailable, served};
+use crate::support::locks::{connect, had, held, is_done, is_unavailable, served};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::support::polls::poll_once;
@@ -325,7 +326,7 @@ struct Noting {
     memory: Memory,
     in_order: bool,
     renews_in: Duration,
-    notes: std::sync::Arc<Mutex<Vec<&'static str>>>,
+    notes: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Noting {
@@ -458,7 +459,7 @@ async fn a_release_is_repeated_until_the_store_has_let_the_lease_end() {
     is_unavailable(guard.release().await);
     sleep(ttl - s(20)).await;
     memory.faults().set_unavailable(false);
-    crate::support::locks::had(&there, "k").await;
+    had(&there, "k").await;
     let lasted = start.elapsed();
     assert!(lasted < ttl - s(15), "{lasted:?}");
 }
@@ -467,7 +468,7 @@ async fn a_release_is_repeated_until_the_store_has_let_the_lease_end() {
 #[derive(Clone, Debug, Default)]
 struct Refusing {
     memory: Memory,
-    asked: std::sync::Arc<Mutex<Vec<Instant>>>,
+    asked: Arc<Mutex<Vec<Instant>>>,
 }
 
 #[async_trait::async_trait]
@@ -500,11 +501,23 @@ async fn a_release_is_not_repeated_when_the_lease_is_over() {
     }
 }
 
+/// Fails so often, and leaves the rest to the store.
+async fn fails_or(
+    failures: &AtomicU32,
+    release: impl Future<Output = Result<Released, BackendError>>,
+) -> Result<Released, BackendError> {
+    let fails = |left: u32| left.checked_sub(1);
+    match failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
+        Ok(_) => Err(BackendError::unavailable("no")),
+        Err(_) => release.await,
+    }
+}
+
 /// Its renewals reach the store, and their answers do not come back; its first releases fail.
 #[derive(Debug)]
 struct OneWay {
     memory: Memory,
-    failures: std::sync::atomic::AtomicU32,
+    failures: AtomicU32,
 }
 
 #[async_trait::async_trait]
@@ -518,12 +531,7 @@ impl Otherwise for OneWay {
         renewed.into_iter().map(unheard).collect()
     }
     async fn release(&self, r: &Request) -> Result<Released, BackendError> {
-        let fails = |left: u32| left.checked_sub(1);
-        let failures = &self.failures;
-        match failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
-            Ok(_) => Err(BackendError::unavailable("no")),
-            Err(_) => self.memory.release(r).await,
-        }
+        fails_or(&self.failures, self.memory.release(r)).await
     }
 }
 
@@ -538,6 +546,48 @@ async fn a_lost_lease_is_given_back_though_the_first_attempts_fail() {
     guard.lost().await;
     drop(guard);
     let start = Instant::now();
-    crate::support::locks::had(&there, "k").await;
+    had(&there, "k").await;
     assert!(start.elapsed() < s(5), "{:?}", start.elapsed());
+}
+
+/// Its clock is slow: what it is told to end after a while ends 1% later. The first releases fail.
+#[derive(Debug)]
+struct SlowClock {
+    memory: Memory,
+    failures: AtomicU32,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for SlowClock {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let longer = |r: &Request| {
+            let mut r = r.clone();
+            r.ttl += r.ttl / 100;
+            r
+        };
+        let r: Vec<_> = r.iter().map(longer).collect();
+        self.memory.renew(&r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        fails_or(&self.failures, self.memory.release(r)).await
+    }
+}
+
+/// Nobody works under it, and the next one need not wait for the clock of the store.
+#[tokio::test(start_paused = true)]
+async fn what_min_hold_kept_is_given_back_though_the_first_attempts_fail() {
+    let memory = Memory::new();
+    let there = crate::connect(&memory).await;
+    let failures = 3.into();
+    let here = SlowClock { memory, failures }.manager().await;
+    let (least, start) = (s(1000), Instant::now());
+    let kept = here.lock("k").ttl(s(3)).min_hold(least);
+    kept.run(async {}).await.expect("free");
+    sleep(least - s(10)).await;
+    had(&there, "k").await;
+    let lasted = start.elapsed();
+    assert!(lasted >= least && lasted < least + s(2), "{lasted:?}");
 }

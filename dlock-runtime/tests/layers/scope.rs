@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_runtime::{LockScopeExt, OnLost, current, lock};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::locks::{had, has_no_manager, held, would_deadlock};
 use crate::{connect, manager, seconds as s, settle};
@@ -107,22 +107,27 @@ async fn a_reader_that_wants_to_write_is_refused_while_it_reads() {
 /// The lease is the same, and another task holds it.
 #[tokio::test(start_paused = true)]
 async fn what_was_handed_over_is_not_held_by_the_body_before() {
-    let (_memory, here) = manager().await;
-    let (go, gone) = tokio::sync::oneshot::channel();
-    let first = here.lock("k").run(async move {
-        gone.await.expect("sent");
-        current().expect("inside")
-    });
-    let first = tokio::spawn(first);
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    // Both wait when the grant comes, so that it is for both.
+    let start = held(there.lock("k")).await;
+    let inside = || async { current().expect("inside") };
+    let first = tokio::spawn(here.lock("k").run(inside()));
     settle().await;
-    let second = here.lock("k").run(std::future::pending::<()>());
+    let second = here.lock("k").run(async move {
+        let inside = inside().await;
+        sleep(s(60)).await;
+        inside
+    });
     let second = tokio::spawn(second);
     settle().await;
-    go.send(()).expect("waited for");
-    let ended = first.await.expect("no panic").expect("free");
+    start.release().await.expect("held");
+    let first = first.await.expect("no panic").expect("its turn");
     settle().await;
     assert!(here.inspect("k").await.expect("answers").is_some());
-    assert!(!ended.is_held());
-    assert_eq!(ended.deadline(), None);
-    second.abort();
+    assert!(!first.is_held());
+    assert_eq!(first.deadline(), None);
+    let second = second.await.expect("no panic").expect("its turn");
+    let (first, second) = (u64::from(first.token()), u64::from(second.token()));
+    assert_eq!(first + 1, second, "handed over");
 }
