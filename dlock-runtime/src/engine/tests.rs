@@ -1092,7 +1092,7 @@ for_each! { every_store:
         assert!(engine.inspect("key").await.expect("an answer").is_none());
     }
 
-    /// Nothing else says what a silent caller's backend is.
+    /// Its settings are what an error or a log line has of it.
     async fn an_engine_shows_its_settings<P: Proof>() {
         let limit = Duration::from_secs(7);
         let engine = Engine::<Scripted<P>>::new(Sim::new()).request_timeout(limit);

@@ -188,42 +188,32 @@ mod tests {
         }
     }
 
+    /// Also if the one who asked has left, and the other inherits the question.
     #[tokio::test]
     async fn what_was_done_when_another_asked_is_not_told_to_who_came_since() {
-        let store = Remembered::default();
-        let answers = Arc::clone(&store.answers);
-        let manager = LockManager::connect(Config::with_backend(store)).await;
-        let manager = manager.expect("it connects");
-        let lock = || tokio::spawn(manager.lock("key").acquire());
-        let before = lock();
-        tokio::task::yield_now().await;
-        assert!(manager.forget("key").await.expect("it answers"));
-        let since = lock();
-        tokio::task::yield_now().await;
-        answers.notify_one();
-        let told = before.await.expect("no panic");
-        assert!(matches!(told, Err(LockError::Done { .. })), "{told:?}");
-        let had = since.await.expect("no panic");
-        assert!(had.is_ok(), "{had:?}");
-    }
-
-    #[tokio::test]
-    async fn what_was_done_when_one_asked_who_left_is_not_told_to_who_came_since() {
-        let store = Remembered::default();
-        let answers = Arc::clone(&store.answers);
-        let manager = LockManager::connect(Config::with_backend(store)).await;
-        let manager = manager.expect("it connects");
-        let lock = || tokio::spawn(manager.lock("key").acquire());
-        let before = lock();
-        tokio::task::yield_now().await;
-        assert!(manager.forget("key").await.expect("it answers"));
-        let since = lock();
-        tokio::task::yield_now().await;
-        before.abort();
-        assert!(before.await.is_err(), "it has left");
-        answers.notify_one();
-        let had = since.await.expect("no panic");
-        assert!(had.is_ok(), "{had:?}");
+        for leaves in [false, true] {
+            let store = Remembered::default();
+            let answers = Arc::clone(&store.answers);
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it connects");
+            let lock = || tokio::spawn(manager.lock("key").acquire());
+            let before = lock();
+            tokio::task::yield_now().await;
+            assert!(manager.forget("key").await.expect("it answers"));
+            let since = lock();
+            tokio::task::yield_now().await;
+            if leaves {
+                before.abort();
+                assert!(before.await.is_err(), "it has left");
+                answers.notify_one();
+            } else {
+                answers.notify_one();
+                let told = before.await.expect("no panic");
+                assert!(matches!(told, Err(LockError::Done { .. })), "{told:?}");
+            }
+            let had = since.await.expect("no panic");
+            assert!(had.is_ok(), "{leaves}: {had:?}");
+        }
     }
 
     /// Checks that the error says what is wrong and what to do.
