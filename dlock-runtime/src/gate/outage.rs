@@ -315,6 +315,51 @@ mod tests {
         before.abort();
     }
 
+    /// Also if the store then says that nobody holds it: only this process could think so.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_on_its_way_back_is_no_reason_for_a_timeout() {
+        let store = Silent {
+            shows: Some((Duration::from_millis(450), false)),
+            ..Silent::default()
+        };
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it needs no server");
+        let guard = manager.lock("key").acquire().await.expect("granted");
+        let releases = tokio::spawn(guard.release());
+        let before = tokio::spawn(manager.lock("key").acquire());
+        sleep(GIVES_UP - Duration::from_millis(700)).await;
+        let within = manager.lock("key").acquire_within(Duration::from_secs(1));
+        let told = within.await.expect_err("nobody answers");
+        assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
+        before.abort();
+        releases.abort();
+    }
+
+    /// A probe began before the caller came, and is answered after that. Of a quorum, most nodes
+    /// may have answered it long before.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_store_was_asked_before_the_caller_came_is_no_news() {
+        let at = Duration::from_millis;
+        let store = Silent {
+            has_granted: AtomicBool::new(true),
+            shows: Some((at(1_200), true)),
+            is_held: true,
+            wakes: Some(at(3_200)),
+            ..Silent::default()
+        };
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it needs no server");
+        let before = tokio::spawn(manager.lock("key").acquire());
+        sleep(at(100)).await;
+        let probes = tokio::spawn(manager.lock("key").acquire_within(at(4_000)));
+        sleep(at(2_400)).await;
+        let within = manager.lock("key").acquire_within(at(1_000));
+        let told = within.await.expect_err("who asked has no answer");
+        assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
+        probes.abort();
+        before.abort();
+    }
+
     /// A caller before this one was told that somebody holds the lock. If it has been woken since
     /// and has asked again, it has no answer to that, and the lock is free.
     #[tokio::test(start_paused = true)]

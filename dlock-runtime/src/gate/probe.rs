@@ -18,6 +18,8 @@ pub(super) struct Probe {
     before: Option<Answered>,
 }
 
+/// When the store was asked, and what it answered. A part of a quorum may have answered at once, and
+/// the rest much later: so the answer is as old as the question.
 type Answered = (Instant, Shown);
 
 /// Whether the store knows of the lock, which usually means that it is held.
@@ -29,12 +31,13 @@ impl Probe {
         let (sender, answered) = watch::channel(None);
         let (backend, clock) = (Arc::clone(&leases.backend), leases.executor.clock());
         let key = Arc::clone(key);
+        let begun = clock.now();
         leases.executor.spawn(async move {
             let answer = backend.inspect(&key).await.map(|lock| lock.is_some());
-            sender.send_replace(Some((clock.now(), answer)));
+            sender.send_replace(Some((begun, answer)));
         });
         Self {
-            begun: clock.now(),
+            begun,
             answered,
             before: before.and_then(|probe| probe.answered.borrow().clone()),
         }
@@ -45,10 +48,10 @@ impl Probe {
         self.answered.borrow().is_some() || self.answered.has_changed().is_err()
     }
 
-    /// The last answer to this probe or the one before, if it came at `since` or later.
+    /// The last answer to this probe or the one before, if the store was asked at `since` or later.
     pub(super) fn answered_since(&self, since: Instant) -> Option<Shown> {
         let answered = self.answered.borrow().clone();
         let last = answered.or_else(|| self.before.clone());
-        last.and_then(|(at, answer)| (at >= since).then_some(answer))
+        last.and_then(|(asked, answer)| (asked >= since).then_some(answer))
     }
 }

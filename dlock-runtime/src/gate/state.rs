@@ -48,8 +48,10 @@ impl State {
             lead.asked = None;
         }
         let before = (lead.served.take(), self.leads.take_held(number));
-        if before.1.is_some() {
-            self.was_held = Some(now);
+        if let Some(lease) = &before.1 {
+            // A lease on its way back may be over, whatever becomes of its release.
+            let last = lease.returns_since().unwrap_or(now);
+            self.was_held = self.was_held.max(Some(last));
         }
         before
     }

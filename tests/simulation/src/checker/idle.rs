@@ -91,7 +91,7 @@ impl History {
                 call.how == REGARDLESS && call.entered.is_some() && call.keys == [key] && !is_over
             })
         };
-        let too_long = |call: &&Call| {
+        let too_long = |call: &Call, since: At| {
             let most = match goes_on() {
                 true => self.promises.wakes.max(LOOKED_AT),
                 false => self.promises.wakes,
@@ -102,10 +102,27 @@ impl History {
             state.has_no_excuse(call.process, idle, now, (most, self.promises.wakes_late))
         };
         let mut open = state.open.iter().map(|number| &state.calls[*number]);
-        let found = open.find(|call| waits(call) && too_long(call))?;
+        let found = open.find(|call| {
+            waits(call)
+                && too_long(call, since)
+                && too_long(call, self.last_gave_up(state, key, since))
+        })?;
         Some(format!(
             "key {key} is free since {since:?}, and {found:?} waits"
         ))
+    }
+
+    /// When the last of those that waited when the lock became free gave up. Where the first in the
+    /// queue has to ask, it may not have looked before that, and the next one has its own look.
+    fn last_gave_up(&self, state: &State, key: Key, since: At) -> At {
+        if !self.promises.fair || self.promises.hands_on {
+            return since;
+        }
+        let waited = |call: &&Call| call.entered.is_none() && call.began < since;
+        let calls = state.calls.iter().filter(waited);
+        let of_it = calls.filter(|call| call.keys.contains(&key));
+        let ended = of_it.filter_map(|call| call.ended).max();
+        ended.unwrap_or_default().max(since)
     }
 
     /// Until when a body of this process had it by a number from before its server broke a

@@ -28,6 +28,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::of(true)
+    }
+
+    fn of(hands_on: bool) -> Self {
         let runtime = Builder::new_current_thread()
             .build()
             .expect("a runtime of one thread");
@@ -37,7 +41,7 @@ impl Scene {
             keys: 1,
             handoff: 0,
             fair: true,
-            hands_on: true,
+            hands_on,
             wakes_late: SECOND * 5 / 2,
             wakes: SECOND,
         };
@@ -218,6 +222,26 @@ fn a_lock_is_used_by_a_number_from_before_a_broken_promise() {
     assert_eq!(scene.found(), 0);
     scene.pass(SECOND);
     assert_eq!(scene.found(), 1, "{:?}", scene.history.state().violations);
+}
+
+#[test]
+fn a_lock_is_left_to_the_next_when_the_first_gives_up_who_has_to_ask() {
+    for hands_on in [true, false] {
+        let scene = Scene::of(hands_on);
+        let gives_up = scene.begins(ONE, "waits", Mode::Write);
+        scene.begins(OTHER, "waits", Mode::Write);
+        let before = asked(ONE, Mode::Write);
+        scene.ask(0, &before).expect("it is free");
+        scene.pass(LAG);
+        scene.release(before.owner);
+        scene.history.watch();
+        scene.pass(SECOND * 6 / 10);
+        scene.is_told(gives_up, error(false));
+        scene.pass(SECOND * 6 / 10);
+        assert_eq!(scene.found(), usize::from(hands_on), "{hands_on}");
+        scene.pass(SECOND);
+        assert_eq!(scene.found(), 1, "{hands_on}");
+    }
 }
 
 #[test]
