@@ -162,6 +162,8 @@ mod tests {
         is_held: bool,
         /// Each request is woken after this time, without a grant.
         wakes: Option<Duration>,
+        /// Requests are kept back, as by a process that leaves the lock to others.
+        keeps_back: bool,
         /// From then on, requests are granted again.
         recovers: Option<tokio::time::Instant>,
     }
@@ -188,6 +190,9 @@ mod tests {
             if self.has_granted.swap(true, Ordering::Relaxed) && !is_well {
                 if self.is_held {
                     request.note_held();
+                }
+                if self.keeps_back {
+                    request.progress().asks_later();
                 }
                 if let Some(after) = self.wakes {
                     sleep(after).await;
@@ -358,6 +363,25 @@ mod tests {
         assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
         probes.abort();
         before.abort();
+    }
+
+    /// Nobody has asked the store yet, which is no outage, and no cause to wait for longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_leaves_the_lock_to_others_is_told_in_time() {
+        let limit = Duration::from_secs(1);
+        let store = Silent {
+            has_granted: AtomicBool::new(true),
+            shows: Some((Duration::from_millis(50), false)),
+            keeps_back: true,
+            ..Silent::default()
+        };
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it needs no server");
+        let begun = tokio::time::Instant::now();
+        let within = manager.lock("key").acquire_within(limit);
+        let told = within.await.expect_err("it is left to others");
+        assert!(matches!(told, LockError::Timeout { .. }), "{told:?}");
+        assert_eq!(begun.elapsed(), limit);
     }
 
     /// A caller before this one was told that somebody holds the lock. If it has been woken since

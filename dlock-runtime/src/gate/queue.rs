@@ -244,6 +244,12 @@ impl Queue {
             .cloned()
     }
 
+    #[cfg(test)]
+    pub(super) fn first_waiter(&self) -> Arc<Ticket> {
+        let state = self.state.lock();
+        Arc::clone(state.waiters.front().expect("somebody waits"))
+    }
+
     pub(super) fn is_waited_for(&self) -> bool {
         !self.state.lock().waiters.is_empty()
     }

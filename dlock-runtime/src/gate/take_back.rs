@@ -81,3 +81,57 @@ impl Queues {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use futures_util::poll;
+
+    use crate::{Config, LockManager};
+
+    /// The sweep has seen a task unpolled, which has been polled since.
+    #[tokio::test]
+    async fn nothing_is_taken_back_from_a_task_that_is_polled() {
+        let manager = LockManager::connect(Config::default()).await;
+        let manager = manager.expect("memory connects");
+        let _held = manager.lock("key").acquire().await.expect("it is free");
+        // Another ttl has a queue of its own, and asks the store for itself.
+        let asks = manager.lock("key").ttl(Duration::from_secs(7)).acquire();
+        let mut asks = pin!(asks);
+        assert!(poll!(asks.as_mut()).is_pending());
+        let queues = manager.inner().gate.queues.all();
+        let mut served = queues.iter().flat_map(|queue| queue.look().0);
+        let ticket = served.next().expect("it asks the store").ticket;
+        assert!(ticket.take_back().is_none());
+        ticket.wake();
+        assert!(ticket.take_back().is_some());
+    }
+
+    /// It has left already, and its place in the queue is about to go.
+    #[tokio::test]
+    async fn a_lease_for_a_waiter_who_has_just_left_goes_to_the_next() {
+        let manager = LockManager::connect(Config::default()).await;
+        let manager = manager.expect("memory connects");
+        let first = manager.lock("key").acquire().await.expect("it is free");
+        let waiters = [(); 3].map(|()| Box::pin(manager.lock("key").acquire()));
+        let [mut holds, mut leaves, mut next] = waiters;
+        for one in [&mut holds, &mut leaves, &mut next] {
+            assert!(poll!(one.as_mut()).is_pending());
+        }
+        // A lease goes to those that waited when it was granted.
+        drop(first);
+        let held = holds.await.expect("it is next");
+        let before = u64::from(held.token());
+        let queues = manager.inner().gate.queues.all();
+        let [queue] = &queues[..] else {
+            panic!("they wait for the same lease")
+        };
+        let _gone = queue.first_waiter().leave();
+        held.release().await.expect("it ends well");
+        let had = next.await.expect("it was handed over");
+        let token = u64::from(had.token());
+        assert_eq!(token, before + 1, "it is the same lease");
+    }
+}

@@ -10,6 +10,7 @@ use dlock_runtime::backend::{
     Backend as _, BackendError, Capabilities, Grant, LockInfo, Request, TokenTier,
 };
 use dlock_runtime::{Config, LockManager, lock};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::support::locks::{
@@ -26,6 +27,34 @@ async fn a_backend_serves_one_manager() {
     let one = LockManager::connect(config.clone()).await.unwrap();
     is_misconfigured(LockManager::connect(config).await);
     drop(one);
+}
+
+#[derive(Debug)]
+struct Stops(Memory, mpsc::UnboundedSender<()>);
+
+#[async_trait::async_trait]
+impl Otherwise for Stops {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    async fn stop(&self) {
+        let _ = self.1.send(());
+    }
+}
+
+/// Also without a shutdown, and not before the last handle to it has gone.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_is_dropped_stops_its_store() {
+    let (stops, mut stopped) = mpsc::unbounded_channel();
+    let here = Stops(Memory::new(), stops).manager().await;
+    let clone = here.clone();
+    drop(held(here.lock("k")).await);
+    drop(here);
+    settle().await;
+    assert!(stopped.is_empty(), "a handle is left");
+    drop(clone);
+    let stops = timeout(s(10), stopped.recv()).await;
+    stops.expect("it stops").expect("once");
 }
 
 #[derive(Debug, Default)]

@@ -28,6 +28,8 @@ pub trait Otherwise: Debug + Send + Sync + 'static {
 
     async fn settle(&self) {}
 
+    async fn stop(&self) {}
+
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         self.memory().try_acquire(request).await
     }
@@ -92,6 +94,10 @@ impl<T: Otherwise> Backend for OverMemory<T> {
 
     async fn settle(&self) {
         self.0.settle().await;
+    }
+
+    async fn stop(&self) {
+        self.0.stop().await;
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
