@@ -179,3 +179,49 @@ pub(crate) fn visit(pattern: &mut Pat, with: impl FnMut(&mut PatIdent)) {
 
     Names(with).visit_pat_mut(pattern);
 }
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn each_move_of_a_name_that_the_lock_uses_may_be_the_only_use() {
+        let block = parse_quote!({
+            let mut id = id;
+            {
+                let size = size;
+                let name = name;
+            }
+        });
+        let marked = already_moved(block, &Mentions::of(quote!(id, name)));
+        let expected: Group = parse_quote!({
+            #[allow(unused_variables)]
+            let mut id = id;
+            {
+                let size = size;
+                #[allow(unused_variables)]
+                let name = name;
+            }
+        });
+        assert_eq!(marked.to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn an_attribute_of_another_macro_stays_with_its_argument() {
+        let mut signature: Signature = parse_quote! {
+            async fn reserve(#[description = "what"] #[allow(unused_mut)] mut sku: String)
+        };
+        let uses = Uses {
+            elsewhere: Mentions::default(),
+            before: Mentions::default(),
+            by_body: Mentions::of(quote!(sku)),
+        };
+        let moves = move_in(&mut signature, &uses, true).to_string();
+        assert!(moves.contains("unused_mut"), "{moves}");
+        assert!(!moves.contains("description"), "{moves}");
+        let left = quote!(#signature).to_string();
+        assert!(left.contains("description"), "{left}");
+    }
+}

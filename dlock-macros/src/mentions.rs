@@ -74,3 +74,21 @@ fn holds(text: &LitStr, bracket: char, name: &str) -> bool {
         tail.is_some_and(|next| !next.is_alphanumeric() && next != '_')
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn the_start_of_a_longer_name_is_not_the_name() {
+        let mentions = Mentions::of(parse_quote!(format!("{skus} {sku_2}"), "<skus>{sku_}"));
+        assert!(!mentions.contains("sku"));
+        assert!(mentions.lookalike("sku").is_none());
+
+        let mentions = Mentions::of(parse_quote!(format!("{sku:?}"), "<quantity.0>"));
+        assert!(mentions.contains("sku"));
+        assert!(mentions.lookalike("quantity").is_some());
+    }
+}

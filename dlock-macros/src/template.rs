@@ -230,6 +230,7 @@ mod tests {
         for expression in [
             "x.get::<u32>()",
             "x.get::<Vec<Option<u8>>>()",
+            "x.get::<fn(u8) -> u8>()",
             "(a > b)",
             "x.iter().filter(|n| **n > 3).count()",
             "s.split(\"->\").next().unwrap()",
@@ -238,10 +239,12 @@ mod tests {
             "s.find('\\'').is_some()",
             "s.trim_matches('\"')",
             "s.find(r#\"\">\"#).is_some()",
+            "s.find(r\"\\\").is_some()",
             "{ let f = |n: u8| -> u8 { n }; f(1) }",
             "match x { 1 => \"a\", _ => \"b\" }",
             "{<T as Trait>::NAME}",
             "Id::<'a, T>::NAME",
+            "Id::<'_, T>::NAME",
         ] {
             let value = expression.replace(' ', "");
             assert_eq!(shape(&format!("k:<{expression}>:e")), ["k:", &value, ":e"]);
@@ -267,6 +270,16 @@ mod tests {
             ("a:<b c>", "`<b c>` does not hold an expression"),
             ("a:<b # c>", "`<b # c>` does not hold an expression"),
             ("a:<b→c>", "`→` has no place"),
+            ("a:<b'+c>", "`'` has no place"),
+            // What stands before the string only ends with an `r`, so the string is not a raw one.
+            (
+                "a:<br_r\"\\\">\">",
+                "`<br_r\"\\\">\">` does not hold an expression",
+            ),
+            (
+                "a:<bear\"\\\">\">",
+                "`<bear\"\\\">\">` does not hold an expression",
+            ),
         ] {
             assert!(error(text).contains(part), "{text}: {}", error(text));
         }
@@ -318,6 +331,8 @@ mod tests {
             "<sku + name>",
             "<&name.f()?>",
             "<sku[name]>",
+            "<name.await>",
+            "<name as u8>",
         ] {
             let error = check(text).expect_err(text);
             assert!(error.contains("no argument `name`"), "{text}: {error}");

@@ -115,3 +115,44 @@ fn ungrouped(ty: &Type) -> &Type {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn only_a_pinned_box_of_a_future_is_one() {
+        let is_boxed = |returned: ReturnType| output(&returned).is_some();
+        assert!(is_boxed(parse_quote!(-> Pin<Box<dyn Future<Output = u8>>>)));
+        assert!(is_boxed(
+            parse_quote!(-> ::std::pin::Pin<(std::boxed::Box<dyn Send + std::future::Future<Output = u8>>)>)
+        ));
+        for other in [
+            parse_quote!(-> Option<Box<dyn Future<Output = u8>>>),
+            parse_quote!(-> Pin<Arc<dyn Future<Output = u8>>>),
+            parse_quote!(-> Pin<Box<dyn Step<Output = u8>>>),
+            parse_quote!(-> Pin<Box<dyn Future>>),
+        ] {
+            let shown = quote!(#other).to_string();
+            assert!(!is_boxed(other), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_future_is_the_one_argument_of_a_call() {
+        let is_read = |body: Group| Boxed::parse(parse_quote!(u8), &body).is_ok();
+        assert!(is_read(parse_quote!({ Box::pin(async move { 1 }) })));
+        assert!(is_read(parse_quote!({ Box::pin(async { 1 },) })));
+        for body in [
+            parse_quote!({ Box::pin[async move { 1 }] }),
+            parse_quote!({ Box::pin { async move { 1 } } }),
+            parse_quote!({ Box::pin(async move { 1 }).into() }),
+            parse_quote!({ Box::pin(async move { 1 }, 2) }),
+        ] {
+            let shown = quote!(#body).to_string();
+            assert!(!is_read(body), "{shown}");
+        }
+    }
+}
