@@ -19,6 +19,11 @@ impl Shop {
     async fn unknown_field(&self) -> Result<usize, LockError> {
         Ok(self.name.len())
     }
+
+    #[distributed_lock(key = "shop:<(self.nam)>")]
+    async fn unknown_field_in_parentheses(&self) -> Result<usize, LockError> {
+        Ok(self.name.len())
+    }
 }
 
 #[distributed_lock(key = "stock:<sku>")]

@@ -40,6 +40,11 @@ async fn krate() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "stock", crate = <Shop as Names>::dlock)]
+async fn qualified_krate() -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = 'a')]
 async fn character() -> Result<(), LockError> {
     Ok(())

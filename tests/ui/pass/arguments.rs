@@ -74,6 +74,36 @@ async fn fenced(tenant: &str, at_once: u8) -> Result<(), LockError> {
     Ok(())
 }
 
+/// A number behind a reference.
+#[distributed_lock(key = "api:<tenant>", try, permits = *at_once)]
+async fn one_of_those_lent(tenant: &str, at_once: &u32) -> Result<(), LockError> {
+    Ok(())
+}
+
+/// An expression that leaves nothing of the argument to move into the body.
+#[distributed_lock(key = "api:<tenant>", try, permits = per_node.into_iter().sum::<u32>())]
+async fn one_of_a_sum(tenant: &str, per_node: Vec<u32>) -> Result<(), LockError> {
+    Ok(())
+}
+
+/// The largest and the smallest of what may be given.
+#[distributed_lock(
+    key = "limits",
+    timeout = "87600h",
+    max_hold = "1s",
+    min_hold = "1s",
+    permits = 1,
+    fenced
+)]
+async fn at_the_limits() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_just_within_a_limit_is_accepted() {
+    alone(at_the_limits()).await.expect("free");
+}
+
 #[tokio::test]
 async fn permits_reach_the_runtime() {
     alone(async {
@@ -91,6 +121,12 @@ async fn permits_reach_the_runtime() {
             .expect("free");
         for (at_once, fits) in [(1, false), (2, true)] {
             let had = one_of_many("acme", Limits { at_once }).await;
+            assert_eq!(had.is_ok(), fits, "{had:?}");
+        }
+        for (at_once, fits) in [(1, false), (2, true)] {
+            let had = one_of_those_lent("acme", &at_once).await;
+            assert_eq!(had.is_ok(), fits, "{had:?}");
+            let had = one_of_a_sum("acme", vec![1; at_once as usize]).await;
             assert_eq!(had.is_ok(), fits, "{had:?}");
         }
         drop(held);

@@ -58,6 +58,12 @@ impl Owner {
         Ok(())
     }
 
+    /// A comment is an attribute too.
+    #[distributed_lock(key = "boxed")]
+    async fn boxed(self: Box<Self>, _: Probe) -> Result<(), LockError> {
+        Ok(())
+    }
+
     async fn plain(
         self,
         name: &str,
@@ -115,6 +121,18 @@ async fn as_a_plain_function_and_under_the_lock() {
         .collect();
     assert_eq!(lines(&locked), expected);
     assert_eq!(expected.len(), 12);
+}
+
+#[tokio::test]
+async fn a_boxed_self_too_and_what_has_no_name_below_a_comment() {
+    let log = Log::default();
+    let probe = |name| Probe(name, Arc::clone(&log));
+    let owner = Box::new(Owner(probe("self.0"), probe("self.1")));
+    alone(owner.boxed(probe("wild"))).await.expect("it is free");
+    assert_eq!(
+        lines(&log),
+        ["wild locked", "self.0 locked", "self.1 locked"]
+    );
 }
 
 #[tokio::test]

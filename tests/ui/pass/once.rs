@@ -51,6 +51,12 @@ async fn hidden() -> Result<impl Iterator<Item = u32>, LockError> {
     Ok([1, 2].into_iter())
 }
 
+/// One key, written as a list.
+#[distributed_lock(key = ["listed:<id>"], once = "1h")]
+async fn listed(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
 #[async_trait]
 trait Job {
     async fn run(&self, fails: bool) -> Result<u32, ShopError>;
@@ -89,6 +95,10 @@ async fn what_ends_well_is_done_once() {
         assert!(generic(Err::<(), _>(ShopError::SoldOut)).await.is_err());
         assert!(generic(Ok::<_, LockError>(())).await.is_ok());
         assert!(is_done(&generic(Ok::<_, LockError>(())).await));
+
+        assert_eq!(listed(7).await.expect("free"), 7);
+        assert!(is_done(&listed(7).await));
+        assert_eq!(listed(8).await.expect("free"), 8);
 
         assert_eq!(hidden().await.expect("free").sum::<u32>(), 3);
         assert!(is_done(&hidden().await.map(drop)));
