@@ -346,6 +346,30 @@ mod tests {
         assert_eq!(error.kind(), BackendErrorKind::Config);
     }
 
+    /// More than half have answered, and not all of them with yes.
+    #[test]
+    fn an_election_that_may_still_be_won_is_open() {
+        let no = || held(holder(Mode::Write));
+        let open = ballot(Mode::Write, &[yes(1), yes(1), no(), no(), None]);
+        assert!(!open.is_decided(1) && open.is_contested());
+        assert!(open.is_decided(0));
+        let won = ballot(Mode::Write, &[yes(1), yes(1), yes(1), no(), None]);
+        assert!(won.is_decided(1) && !won.is_contested());
+    }
+
+    /// If the others could be a majority, waiting for them may help.
+    #[test]
+    fn refusals_are_a_matter_of_settings_if_they_prevent_a_majority() {
+        let refused = BackendError::new(BackendErrorKind::Config, "wrong password");
+        for (count, enough) in [(3, 2), (4, 2), (5, 3), (6, 3), (7, 4)] {
+            for number in 0..=count {
+                let error = no_quorum(count, 0, vec![&refused; number]);
+                let is_config = error.kind() == BackendErrorKind::Config;
+                assert_eq!(is_config, number >= enough, "{number} of {count}: {error}");
+            }
+        }
+    }
+
     /// Holds elections one after the other on nodes with counters, with any majority of voters
     /// each time: tokens must rise.
     #[test]

@@ -203,4 +203,48 @@ mod tests {
             assert_eq!(poll!(&mut freed), Poll::Ready(()));
         }
     }
+
+    /// A voter whose channel has broken is not listened to, and the waiters must know.
+    #[tokio::test]
+    async fn who_was_missed_is_listened_to_again() {
+        let subscriptions = Subscriptions::of(3);
+        let key = Arc::from("key");
+        let subscription = subscriptions.subscribe(&key);
+        let all = subscriptions.wanted();
+        (0..3).for_each(|voter| subscriptions.listens(voter, &all));
+        for voter in 0..3 {
+            // The subscription itself is known by now.
+            subscriptions.changed[voter].notified().await;
+            let listener = VoterListener {
+                voter,
+                subscriptions: Arc::clone(&subscriptions),
+                turns: Arc::default(),
+                time: Time::of_the_machine(Handle::current()),
+            };
+            assert_eq!(poll!(pin!(subscription.listened(3))), Poll::Ready(()));
+            listener.missed();
+            assert_eq!(poll!(pin!(subscription.listened(3))), Poll::Pending);
+            let changed = poll!(pin!(subscriptions.changed[voter].notified()));
+            assert_eq!(changed, Poll::Ready(()), "{voter} is to be asked");
+            subscriptions.listens(voter, &all);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_is_listened_to_until_the_last_waiter_has_gone() {
+        let subscriptions = Subscriptions::of(1);
+        let changed = async || {
+            let notified = pin!(subscriptions.changed[0].notified());
+            poll!(notified).is_ready()
+        };
+        let key = Arc::from("key");
+        let (one, two) = (subscriptions.subscribe(&key), subscriptions.subscribe(&key));
+        assert!(changed().await);
+        drop(one);
+        assert!(subscriptions.wanted().contains(&key));
+        assert!(!changed().await);
+        drop(two);
+        assert!(subscriptions.wanted().is_empty());
+        assert!(changed().await, "the voters are told");
+    }
 }

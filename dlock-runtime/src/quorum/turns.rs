@@ -383,6 +383,17 @@ mod tests {
         assert_eq!(crowd.turns[3].pause(KEY, process(3)), Duration::ZERO);
     }
 
+    /// It has waited for less time than the others, but the last of them has just had the lock.
+    #[test]
+    fn who_is_new_asks_before_the_one_that_had_the_lock_last() {
+        let (turns, now) = (Turns::default(), Instant::now());
+        for number in 1..=3 {
+            turns.heard(&KEY.into(), &owner(number, 1), now);
+        }
+        assert_eq!(turns.pause(KEY, process(0)), 2 * SHORTEST);
+        assert_eq!(turns.pause(KEY, process(3)), 3 * SHORTEST);
+    }
+
     /// Such as commands that run for a moment under the lock.
     #[test]
     fn many_that_come_once_hold_nobody_up() {
@@ -438,6 +449,29 @@ mod tests {
             turns.got(KEY, process(1), election);
             assert_eq!(turns.pause(KEY, own), moment);
         }
+    }
+
+    /// Turns are taken also where each has the lock for long, and at many locks at the same time.
+    #[test]
+    fn what_is_known_is_kept_while_there_is_room_or_it_is_news() {
+        let (turns, now) = (Turns::default(), Instant::now());
+        turns.heard(&KEY.into(), &owner(1, 1), now);
+        let later = now + 2 * FORGOTTEN;
+        turns.heard(&KEY.into(), &owner(2, 1), later);
+        assert_eq!(turns.pause(KEY, process(0)), SHORTEST);
+        for number in 0..100 {
+            turns.heard(&format!("key:{number}").into(), &owner(1, number), later);
+        }
+        assert_eq!(turns.rounds.lock().len(), 101);
+    }
+
+    #[test]
+    fn only_the_last_releases_are_remembered() {
+        let (turns, now) = (Turns::default(), Instant::now());
+        for sequence in 0..1_000 {
+            turns.heard(&KEY.into(), &owner(1, sequence), now);
+        }
+        assert_eq!(turns.rounds.lock()[KEY].reported.len(), REPORTED);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! A store made of several voters, each of which a test scripts.
 
+mod breaks;
+mod elections;
 mod late_votes;
+mod looks;
+mod renewals;
+mod voters;
 
 use super::*;
 use std::collections::HashSet;

@@ -138,6 +138,11 @@ pub(super) struct State {
     pub(super) servers: Option<Servers>,
     pub(super) located: Option<Servers>,
     pub(super) label: Option<Arc<str>>,
+    pub(super) stored_as: Vec<String>,
+    /// It refuses everything but pings.
+    pub(super) refuses: Option<BackendError>,
+    /// The locks that it shows at once, whatever it has.
+    pub(super) shows: Option<Vec<LockInfo>>,
     pub(super) closed: bool,
     voter: voter::State,
 }
@@ -308,6 +313,12 @@ impl Sim {
 
     pub(super) fn events(&self) -> Events {
         self.state().events.clone().expect("it was opened")
+    }
+
+    /// Those of the locks that it shows.
+    fn shown(&self, which: impl Fn(&LockInfo) -> bool) -> Option<Vec<LockInfo>> {
+        let shown = self.state().shows.clone()?;
+        Some(shown.into_iter().filter(which).collect())
     }
 
     pub(super) fn gives_tokens(&self, tier: TokenTier) {
@@ -1222,20 +1233,31 @@ impl<P: Proof> Store for Scripted<P> {
 
     async fn inspect(
         &self,
-        _key: &str,
+        key: &str,
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         self.send(Command::Look, None, deadline, attempt).await?;
-        Ok(None)
+        Ok(self
+            .sim
+            .shown(|lock| lock.key == key)
+            .and_then(|mut locks| locks.pop()))
+    }
+
+    fn stored_as(&self, _key: &str) -> Vec<String> {
+        self.sim.state().stored_as.clone()
     }
 
     async fn list(
         &self,
-        _prefix: &str,
-        _deadline: Deadline,
+        prefix: &str,
+        deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        if let Some(shown) = self.sim.shown(|lock| lock.key.starts_with(prefix)) {
+            self.send(Command::Look, None, deadline, attempt).await?;
+            return Ok(Some(shown));
+        }
         sleep(Duration::from_secs(4)).await;
         attempt.lists += 1;
         Ok((attempt.lists == LISTS).then(Vec::new))
@@ -1325,6 +1347,10 @@ impl<P: Proof> Scripted<P> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<(Answer, std::time::Instant), Failure> {
+        let refuses = self.sim.state().refuses.clone();
+        if let Some(error) = refuses.filter(|_| !matches!(command, Command::Ping)) {
+            return Err(Failure::refused(error));
+        }
         let open = self.link(command).clone().filter(Link::is_open);
         let link = match open {
             Some(link) => link,

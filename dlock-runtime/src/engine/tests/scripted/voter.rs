@@ -20,6 +20,8 @@ use crate::store::{Applied, Failure, Store};
 pub(super) struct State {
     ears: Vec<Ear>,
     deaf: bool,
+    /// Whoever holds the lock reads.
+    is_read: bool,
     identity: Option<String>,
     /// The voters, if this one knows them.
     electorate: Vec<Arc<Sim>>,
@@ -69,6 +71,18 @@ impl State {
 impl Sim {
     pub(in crate::engine::tests) fn is_deaf(&self, deaf: bool) {
         self.state().voter.deaf = deaf;
+    }
+
+    pub(in crate::engine::tests) fn is_read(&self, is_read: bool) {
+        self.state().voter.is_read = is_read;
+    }
+
+    fn as_holder(&self, owner: Owner) -> Holder {
+        let mode = match self.state().voter.is_read {
+            true => Mode::Read,
+            false => Mode::Write,
+        };
+        Holder { mode, owner }
     }
 
     pub(in crate::engine::tests) fn is_identified(&self, as_what: &str) {
@@ -142,7 +156,10 @@ impl Voter for Scripted<()> {
         let fate = self.sim.state().fates.pop_front();
         match self.send(command, fate, deadline, attempt).await?.0 {
             Answer::Granted { token, .. } => Ok(Vote::Yes { last: token }),
-            Answer::Held => Ok(Vote::No(self.sim.holder().map(writer))),
+            Answer::Held => {
+                let holder = self.sim.holder();
+                Ok(Vote::No(holder.map(|owner| self.sim.as_holder(owner))))
+            }
             answer => Err(failed(answer)),
         }
     }
@@ -173,7 +190,10 @@ impl Voter for Scripted<()> {
             .await?
             .0
         {
-            Answer::Looked(holder) => Ok(vec![holder.map(writer); keys.len()]),
+            Answer::Looked(holder) => {
+                let holder = holder.map(|owner| self.sim.as_holder(owner));
+                Ok(vec![holder; keys.len()])
+            }
             answer => Err(failed(answer)),
         }
     }
@@ -188,8 +208,16 @@ impl Voter for Scripted<()> {
         Ok(listed.map(|locks| locks.into_iter().map(|lock| lock.key).collect()))
     }
 
-    async fn look_at_each(&self, _: &[String], _: Deadline) -> Result<Vec<LockInfo>, Failure> {
-        Ok(Vec::new())
+    async fn look_at_each(
+        &self,
+        keys: &[String],
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        let mut attempt = Attempt::default();
+        self.send(Command::Look, None, deadline, &mut attempt)
+            .await?;
+        let shown = self.sim.shown(|lock| keys.contains(&lock.key));
+        Ok(shown.unwrap_or_default())
     }
 
     async fn listen(
@@ -227,12 +255,5 @@ impl Voter for Scripted<()> {
                 Err(nothing(Applied::No))
             }
         }
-    }
-}
-
-fn writer(owner: crate::backend::Owner) -> Holder {
-    Holder {
-        mode: Mode::Write,
-        owner,
     }
 }
