@@ -32,6 +32,7 @@
 use super::voter::{Holder, Vote, VoterSet};
 use crate::backend::{BackendError, BackendErrorKind, Mode};
 use crate::token::TOKENS_PER_GRANT;
+use std::fmt;
 
 /// The votes of one election.
 #[derive(Debug)]
@@ -195,6 +196,31 @@ pub(super) fn no_quorum<'e>(
     errors: impl IntoIterator<Item = &'e BackendError>,
 ) -> BackendError {
     let majority = majority_of(count);
+    let done = format_args!("{answered} of {count} nodes answered and {majority} must");
+    too_few(count, done, errors)
+}
+
+/// The error of a renewal for which too few nodes have the lease, as far as they have answered.
+pub(super) fn not_renewed<'e>(
+    count: usize,
+    renewed: usize,
+    lost: usize,
+    errors: impl IntoIterator<Item = &'e BackendError>,
+) -> BackendError {
+    let majority = majority_of(count);
+    let done = format_args!(
+        "renewed at {renewed} of {count} nodes, lost at {lost}, and {majority} must renew it"
+    );
+    too_few(count, done, errors)
+}
+
+/// `done` says what was done, and what should have been.
+fn too_few<'e>(
+    count: usize,
+    done: fmt::Arguments<'_>,
+    errors: impl IntoIterator<Item = &'e BackendError>,
+) -> BackendError {
+    let majority = majority_of(count);
     let mut said: Vec<String> = Vec::new();
     let mut refused = 0;
     let mut cause = None;
@@ -219,10 +245,7 @@ pub(super) fn no_quorum<'e>(
     } else {
         said.join("; ")
     };
-    let error = BackendError::new(
-        kind,
-        format!("{answered} of {count} nodes answered and {majority} must: {silent}"),
-    );
+    let error = BackendError::new(kind, format!("{done}: {silent}"));
     match cause {
         Some(cause) => error.with_cause(cause.clone()),
         None => error,

@@ -36,7 +36,13 @@ impl<V: Voter> Quorum<V> {
                 self.members[voter].complain(error);
                 true
             };
-            let asked = self.ask_most(self.all(), deadline, FOR_THE_OTHERS, breaks, may_be_missing);
+            let asked = self.ask_most(
+                self.all(),
+                Some(deadline),
+                FOR_THE_OTHERS,
+                breaks,
+                may_be_missing,
+            );
             let answers = match asked.await {
                 Ok(answers) => answers,
                 Err(_) if voted.len() >= self.majority() => return Ok(Freed::Released),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 use super::Quorum;
+use super::ballot::not_renewed;
 use super::member::{Member, Part};
 use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::{BackendError, Owner, Released, Renewed, Request};
@@ -146,7 +147,10 @@ impl<V: Voter> Quorum<V> {
                     self.let_go(&request, &votes);
                     Ok(Renewed::Gone)
                 }
-                false => Err(self.too_few(extended.len() + gone.len(), &failed)),
+                false => {
+                    let error = not_renewed(self.members.len(), sure, gone.len(), &failed);
+                    Err(Failure::refused(error))
+                }
             };
         }
         let again = gone.iter().map(|&voter| {

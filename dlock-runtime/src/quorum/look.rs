@@ -53,7 +53,7 @@ impl<V: Voter> Quorum<V> {
             Ok(member.voter().identity(patience).await)
         };
         let answers = self
-            .ask_most(self.all(), deadline, AT_THE_START, ask, is_out)
+            .ask_most(self.all(), Some(deadline), AT_THE_START, ask, is_out)
             .await
             // No retry: each voter was asked for as long as there was time.
             .map_err(|failure| failure.then(Next::Stop))?;
@@ -85,15 +85,16 @@ impl<V: Voter> Quorum<V> {
     }
 
     /// The locks of which somebody has, or may have, a majority, as far as the voters are known.
+    /// Without `limit`, each question must have a limit of its own.
     pub(super) async fn agreed<'q, F>(
         &'q self,
-        deadline: Deadline,
+        limit: Option<Deadline>,
         ask: impl Fn(&'q Arc<Member<V>>) -> F,
     ) -> Result<Vec<LockInfo>, Failure>
     where
         F: Future<Output = Result<Vec<LockInfo>, BackendError>>,
     {
-        let answers = self.ask_chosen(deadline, ask).await?;
+        let answers = self.ask_chosen(limit, ask).await?;
         let unknown = self.members.len() - answers.len();
         // By key and owner: the mode, the number of votes, and the longest expiry, since when, and
         // the token, that the voters report.
@@ -141,7 +142,7 @@ impl<V: Voter> Quorum<V> {
         listing: &mut Option<Box<Listing>>,
     ) -> Result<Option<Listed>, Failure> {
         let Some(listing) = listing else {
-            let mut keys = self.agreed_keys(prefix, deadline).await?;
+            let mut keys = self.agreed_keys(prefix).await?;
             let others = keys.len().saturating_sub(most);
             keys.truncate(most);
             keys.reverse();
@@ -159,7 +160,7 @@ impl<V: Voter> Quorum<V> {
             let locks = member.voter().look_at_each(some, deadline).await;
             locks.map_err(|failure| member.error(failure, asked))
         };
-        let locks = self.agreed(deadline, looks).await?;
+        let locks = self.agreed(Some(deadline), looks).await?;
         listing.locks.extend(locks);
         listing.ahead.truncate(rest);
         if !listing.ahead.is_empty() {
@@ -170,12 +171,13 @@ impl<V: Voter> Quorum<V> {
     }
 
     /// The keys of which a majority of the voters has, or may have, a lock. In order.
-    async fn agreed_keys(&self, prefix: &str, deadline: Deadline) -> Result<Vec<String>, Failure> {
+    async fn agreed_keys(&self, prefix: &str) -> Result<Vec<String>, Failure> {
         let ask = |member: &'_ Arc<Member<V>>| {
             let member = Arc::clone(member);
             async move { member.keys(prefix).await }
         };
-        let answers = self.ask_chosen(deadline, ask).await?;
+        // Each voter has as much time for each of its steps as an answer may take.
+        let answers = self.ask_chosen(None, ask).await?;
         let unknown = self.members.len() - answers.len();
         let mut votes: BTreeMap<String, usize> = BTreeMap::new();
         for key in answers.into_iter().flatten() {
@@ -187,10 +189,11 @@ impl<V: Voter> Quorum<V> {
         Ok(agreed.map(|(key, _)| key).collect())
     }
 
-    /// The answers of the chosen voters, at least a majority.
+    /// The answers of the chosen voters, at least a majority. Without `limit`, each question must
+    /// have a limit of its own.
     pub(super) async fn ask_chosen<'q, T, F>(
         &'q self,
-        deadline: Deadline,
+        limit: Option<Deadline>,
         ask: impl Fn(&'q Arc<Member<V>>) -> F,
     ) -> Result<Vec<T>, Failure>
     where
@@ -200,7 +203,7 @@ impl<V: Voter> Quorum<V> {
             self.members[voter].complain(error);
             true
         };
-        let answers = self.ask_most(self.chosen(), deadline, FOR_THE_OTHERS, ask, may_be_missing);
+        let answers = self.ask_most(self.chosen(), limit, FOR_THE_OTHERS, ask, may_be_missing);
         let answers = answers.await?.into_iter();
         Ok(answers.map(|(_, answer)| answer).collect())
     }
@@ -211,7 +214,7 @@ impl<V: Voter> Quorum<V> {
     pub(super) async fn ask_most<'q, T, F>(
         &'q self,
         voters: VoterSet,
-        deadline: Deadline,
+        limit: Option<Deadline>,
         soon: Duration,
         ask: impl Fn(&'q Arc<Member<V>>) -> F,
         may_be_missing: impl Fn(usize, &BackendError) -> bool,
@@ -220,7 +223,7 @@ impl<V: Voter> Quorum<V> {
         F: Future<Output = Result<T, BackendError>>,
     {
         let mut missing = voters.clone();
-        let mut questions = self.ask(voters, Some(deadline), ask);
+        let mut questions = self.ask(voters, limit, ask);
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         while let Some((voter, answer)) = questions.next().await {
             match answer {

@@ -220,7 +220,7 @@ impl<V: Voter> Store for Quorum<V> {
             let member = Arc::clone(member);
             async move { member.engine.raise_tokens(floor).await }
         };
-        let raised = self.ask_most(self.all(), deadline, AT_THE_START, raise, is_out);
+        let raised = self.ask_most(self.all(), Some(deadline), AT_THE_START, raise, is_out);
         raised.await.map(drop)
     }
 
@@ -283,7 +283,7 @@ impl<V: Voter> Store for Quorum<V> {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
         let limit = deadline.min(self.time.after(self.patience));
         let asked = self.time.now();
-        let answers = self.ask_chosen(limit, async |member| {
+        let answers = self.ask_chosen(Some(limit), async |member| {
             let values = member.voter().values(&keys, limit).await;
             values.map_err(|failure| member.error(failure, asked))
         });
@@ -322,16 +322,17 @@ impl<V: Voter> Store for Quorum<V> {
             let lock = member.engine.inspect(key).await?;
             Ok(lock.into_iter().collect())
         };
-        Ok(self.agreed(deadline, look).await?.into_iter().next())
+        Ok(self.agreed(Some(deadline), look).await?.into_iter().next())
     }
 
+    /// Ends when the voters do: each has as much time for each of its steps as an answer may take.
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
+        _: Deadline,
         _: &mut Attempt<V::Attempt>,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let agreed = self.agreed(deadline, |member| member.engine.list(prefix));
+        let agreed = self.agreed(None, |member| member.engine.list(prefix));
         agreed.await.map(Some)
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::backend::{Listed, LockInfo};
+use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 
 /// Each of the voters shows the locks that it has: by key, a holder and the voters that have it.
 fn show(sims: &[Arc<Sim>], holders: &[(&str, &str, Range<usize>)]) {
@@ -137,5 +138,19 @@ fn a_long_list_is_whole() {
         let listed: Vec<_> = listed.locks.into_iter().map(|lock| lock.key).collect();
         assert_eq!(listed, keys);
         assert_eq!(count(&sims, "look"), 3 * VOTERS, "the keys, and two steps");
+    });
+}
+
+/// The steps of the voters are slow, and not one of them is silent.
+#[test]
+fn a_list_may_take_longer_than_an_answer() {
+    paused(|| async {
+        let (_sims, engine) = scene().await;
+        let start = Instant::now();
+        let all = engine.list("").await.expect("an answer");
+        assert!(all.is_empty(), "{all:?}");
+        let listed = list_some(&engine, 3).await;
+        assert!(listed.locks.is_empty(), "{:?}", listed.locks);
+        assert!(start.elapsed() > 2 * DEFAULT_REQUEST_TIMEOUT);
     });
 }
