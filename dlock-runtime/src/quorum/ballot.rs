@@ -29,10 +29,11 @@
 //! rises: a counter that was raised to an earlier `T` is high enough. A late
 //! voter whose counter is above `T` counts as it is.
 
+use std::fmt;
+
 use super::voter::{Holder, Vote, VoterSet};
 use crate::backend::{BackendError, BackendErrorKind, Mode};
 use crate::token::TOKENS_PER_GRANT;
-use std::fmt;
 
 /// The votes of one election.
 #[derive(Debug)]
@@ -197,10 +198,11 @@ pub(super) fn no_quorum<'e>(
 ) -> BackendError {
     let majority = majority_of(count);
     let done = format_args!("{answered} of {count} nodes answered and {majority} must");
-    too_few(count, done, errors)
+    error_of(count, done, errors)
 }
 
-/// The error of a renewal for which too few nodes have the lease, as far as they have answered.
+/// The error of a renewal that fewer nodes than a majority have granted, while the lease may still be
+/// held: those that have lost it have answered too. Its kind is as in [`no_quorum`].
 pub(super) fn not_renewed<'e>(
     count: usize,
     renewed: usize,
@@ -211,11 +213,11 @@ pub(super) fn not_renewed<'e>(
     let done = format_args!(
         "renewed at {renewed} of {count} nodes, lost at {lost}, and {majority} must renew it"
     );
-    too_few(count, done, errors)
+    error_of(count, done, errors)
 }
 
-/// `done` says what was done, and what should have been.
-fn too_few<'e>(
+/// The error, and why. `done` says what was done, and what should have been.
+fn error_of<'e>(
     count: usize,
     done: fmt::Arguments<'_>,
     errors: impl IntoIterator<Item = &'e BackendError>,

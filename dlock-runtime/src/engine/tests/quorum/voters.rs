@@ -4,6 +4,12 @@ use dlock_conformance::support::log::Log;
 
 use super::*;
 
+async fn is_had_and_given_back(engine: &Several) {
+    let request = request();
+    had(engine, &request).await;
+    is_given_back(engine, &request, "").await;
+}
+
 /// Later, locks go on without it. At the start, somebody is there to see to it.
 #[test]
 fn a_voter_that_refuses_fails_the_start() {
@@ -125,9 +131,7 @@ fn what_an_operator_must_see_to_is_logged_once() {
         let (log, _guard) = Log::of_this_thread();
         let (sims, engine) = scene().await;
         let lock = async || {
-            let request = request();
-            had(&engine, &request).await;
-            is_given_back(&engine, &request, "").await;
+            is_had_and_given_back(&engine).await;
             sleep(Duration::from_secs(2)).await;
         };
         sims[0].next([Fate::Refused]);
@@ -149,17 +153,12 @@ fn a_voter_that_is_gone_for_long_is_left_out_until_it_is_back() {
     paused(|| async {
         let (log, _guard) = Log::of_this_thread();
         let (sims, engine) = scene().await;
-        let lock = async || {
-            let request = request();
-            had(&engine, &request).await;
-            is_given_back(&engine, &request, "").await;
-        };
         sims[4].is_gone(true);
-        lock().await;
+        is_had_and_given_back(&engine).await;
         sleep(Duration::from_secs(30)).await;
         sims[4].forget_history();
         for _ in 0..3 {
-            lock().await;
+            is_had_and_given_back(&engine).await;
             sleep(Duration::from_secs(2)).await;
         }
         assert_eq!(sims[4].count("first"), 0, "it is gone");
@@ -167,7 +166,7 @@ fn a_voter_that_is_gone_for_long_is_left_out_until_it_is_back() {
         assert_eq!(lines.len(), 1, "{lines:?}");
         sims[4].is_gone(false);
         sleep(Duration::from_secs(8)).await;
-        lock().await;
+        is_had_and_given_back(&engine).await;
         assert_eq!(sims[4].count("first"), 1, "it is back");
     });
 }
