@@ -2,7 +2,10 @@
 //! left.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, select_all};
@@ -222,8 +225,14 @@ impl Section {
     /// since the lease may serve somebody else then.
     pub(crate) async fn lost(&self) -> LossReason {
         let lost = async |lock: &HeldLock| {
-            lock.lease.loss_token().cancelled_owned().await;
-            lock.lease.loss()
+            let token = lock.lease.loss_token();
+            let mut cancelled = pin!(token.cancelled());
+            poll_fn(|cx| match lock.lease.loss() {
+                // A process that was paused may come here before its keeper does.
+                Some(reason) => Poll::Ready(Some(reason)),
+                None => cancelled.as_mut().poll(cx).map(|()| None),
+            })
+            .await
         };
         let reason = match &self.locks[..] {
             // Most sections have one lock, and most bodies wait here, so this case does not

@@ -1,6 +1,8 @@
 //! One lease, from its grant to its end.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime;
@@ -218,8 +220,14 @@ impl Lease {
                 Phase::Held | Phase::Lost(_) => return,
                 Phase::Released => return std::future::pending().await,
             }
+            // A process that was paused may come here before its timers do.
+            let is_due = poll_fn(|_| match self.look() {
+                (Phase::Held, left) if left > early => Poll::Pending,
+                _ => Poll::Ready(()),
+            });
             tokio::select! {
                 biased;
+                () = is_due => {}
                 () = loss.cancelled() => return,
                 () = timer::sleep(left.saturating_sub(early)) => {}
             }

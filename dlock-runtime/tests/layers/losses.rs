@@ -1,7 +1,9 @@
 //! What a loss or an outage does to those who hold, wait or nest.
 
-use std::future::pending;
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
@@ -63,6 +65,25 @@ async fn a_guard_says_how_its_lease_was_lost() {
     };
     let body = here.lock("k").on_lost(OnLost::Continue).run(body).await;
     assert_eq!(body.expect("its own end"), Gone);
+}
+
+/// When its process goes on after a pause, a guard may be asked before anything else has run: the
+/// keeper, or the timers.
+#[tokio::test(start_paused = true)]
+async fn a_guard_says_after_a_pause_that_its_time_is_over() {
+    let (_memory, here) = manager().await;
+    let guard = held(here.lock("k").ttl(s(3))).await;
+    let (mut lost, mut soon) = (pin!(guard.lost()), pin!(guard.lost_within(s(1))));
+    let mut pause = pin!(tokio::time::advance(s(10)));
+    poll_fn(|cx| {
+        assert!(lost.as_mut().poll(cx).is_pending());
+        assert!(soon.as_mut().poll(cx).is_pending());
+        assert!(pause.as_mut().poll(cx).is_pending(), "it lets others run");
+        assert!(soon.as_mut().poll(cx).is_ready());
+        assert_eq!(lost.as_mut().poll(cx), Poll::Ready(LossReason::Expired));
+        Poll::Ready(())
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::checker::bounds::REQUEST_TIMEOUT;
 use crate::history::Trouble;
 use crate::network::{Machine, ServerId, Weather};
 use crate::scenario::Program;
@@ -82,8 +83,39 @@ impl Fault {
         match self {
             Self::WritesLost => kind.loses_writes(),
             Self::Failover => kind == Kind::Queue,
+            // It says nothing by itself.
+            Self::MessagesLost => kind != Kind::Polling,
             _ => true,
         }
+    }
+}
+
+/// What a caller is told for a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Unavailable,
+    Lost,
+}
+
+impl Effect {
+    /// Whether a fault can have it.
+    pub(crate) fn is_of(self, fault: Fault) -> bool {
+        match fault {
+            // What is done twice, or not heard, is done all the same.
+            Fault::Doubled | Fault::MessagesLost => false,
+            // Who has died is told nothing.
+            Fault::Killed => false,
+            Fault::ClockAhead | Fault::ClockBack => self == Self::Lost,
+            // An answer that is read late is no outage, and the manager's thread renews.
+            Fault::CallerStands => false,
+            _ => true,
+        }
+    }
+
+    /// For how long after a fault: a request that was sent during it may wait so long for its
+    /// answer, and be repeated once.
+    pub(crate) fn shows(self) -> Duration {
+        REQUEST_TIMEOUT + Duration::from_secs(1)
     }
 }
 

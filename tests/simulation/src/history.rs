@@ -11,7 +11,7 @@ use crate::checker::Seen;
 use crate::checker::once::Done;
 use crate::checker::order::{Grants, Line};
 use crate::checker::permits::Permits;
-use crate::faults::Fault;
+use crate::faults::{Effect, Fault};
 use crate::network::{ServerId, Witness};
 use crate::world::{At, ProcessId, World};
 
@@ -189,6 +189,10 @@ impl History {
         self.store.broke_promise_to(&name(key), token)
     }
 
+    pub(crate) fn may_be_overlapped(&self, key: Key, token: u64) -> bool {
+        self.store.may_be_overlapped(&name(key), token)
+    }
+
     pub(crate) fn forgot_number(&self, key: Key, token: u64) -> bool {
         self.store.forgot_number(&name(key), token)
     }
@@ -196,6 +200,26 @@ impl History {
     /// Whether the store could be heard by this process since then.
     pub(crate) fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
         self.store.was_heard_since(process, since)
+    }
+
+    /// Whether something was wrong that can have had this effect on a process: at `blocking`
+    /// servers, or with itself. A connection that broke without a word is found out when it is next
+    /// used.
+    pub(crate) fn has_cause(
+        &self,
+        effect: Effect,
+        process: ProcessId,
+        (from, to): (At, At),
+        blocking: usize,
+    ) -> bool {
+        let in_vain = self
+            .store
+            .sent_in_vain_since(process, from.saturating_sub(effect.shows()));
+        let state = self.state();
+        let troubles = state.troubles_of(process, from, to, effect.shows());
+        let causes = troubles.filter(|trouble| effect.is_of(trouble.fault));
+        let servers = causes.map(|trouble| trouble.server);
+        reaches(blocking, servers.chain(in_vain.into_iter().map(Some)))
     }
 
     pub(crate) fn was_held_since(&self, key: Key, since: At) -> bool {
@@ -296,7 +320,8 @@ impl State {
         blocking: usize,
     ) -> bool {
         const SHOWS: Duration = Duration::from_secs(12);
-        reaches(blocking, self.troubles_of(process, from, to, SHOWS))
+        let troubles = self.troubles_of(process, from, to, SHOWS);
+        reaches(blocking, troubles.map(|trouble| trouble.server))
     }
 
     /// What was wrong for this process between these, or so shortly before.
@@ -365,15 +390,15 @@ impl State {
                 && trouble.from <= from
                 && trouble.to >= to
         });
-        reaches(blocking, outages)
+        reaches(blocking, outages.map(|trouble| trouble.server))
     }
 }
 
-/// Whether these are about so many servers, or one is about none.
-fn reaches<'t>(blocking: usize, troubles: impl Iterator<Item = &'t Trouble>) -> bool {
+/// Whether these are so many servers, or one is none.
+fn reaches(blocking: usize, struck: impl Iterator<Item = Option<ServerId>>) -> bool {
     let mut servers = BTreeSet::new();
-    for trouble in troubles {
-        match trouble.server {
+    for server in struck {
+        match server {
             Some(server) => _ = servers.insert(server),
             None => return true,
         }

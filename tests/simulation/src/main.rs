@@ -18,6 +18,7 @@ mod summary;
 mod world;
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
@@ -118,7 +119,10 @@ fn run_all(
         let Some(seed) = seeds.lock().ok().and_then(|mut seeds| seeds.next()) else {
             return Ok(());
         };
-        let outcome = run::run(seed, given.only, runtime.handle(), given.trace);
+        let run = || run::run(seed, given.only, runtime.handle(), given.trace);
+        // A panic on a simulated thread ends the run. The seed is named all the same.
+        let outcome = catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panicked| run::Outcome::panicked(seed, given.only, &*panicked));
         if let Ok(mut summary) = summary.lock() {
             summary.add(outcome);
         }

@@ -1,5 +1,6 @@
 //! One run, from its seed.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +16,33 @@ use crate::world::{At, Stopped, World};
 /// What has come of a run.
 pub(crate) struct Outcome {
     pub(crate) seed: u64,
-    pub(crate) kind: Kind,
+    /// Where a run has ended by a panic, only what was asked for.
+    pub(crate) kind: Option<Kind>,
     pub(crate) steps: u64,
     pub(crate) faults: Vec<Fault>,
     pub(crate) counts: Counts,
     pub(crate) violations: Vec<String>,
+}
+
+impl Outcome {
+    /// Of a run that ended in a panic.
+    pub(crate) fn panicked(seed: u64, kind: Option<Kind>, payload: &(dyn Any + Send)) -> Self {
+        Self {
+            seed,
+            kind,
+            steps: 0,
+            faults: Vec::new(),
+            counts: Counts::default(),
+            violations: vec![format!("it panicked: {}", said(payload))],
+        }
+    }
+}
+
+/// What a panic said.
+pub(crate) fn said(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("nothing")
 }
 
 /// Processes, calls and faults of a run.
@@ -109,7 +132,7 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
     let state = history.state();
     Outcome {
         seed,
-        kind,
+        kind: Some(kind),
         steps: world.steps(),
         faults: state.faults.clone(),
         counts: state.counts,

@@ -23,11 +23,15 @@ pub(crate) struct Summary {
 impl Summary {
     pub(crate) fn add(&mut self, outcome: Outcome) {
         self.seeds += 1;
-        self.kinds.insert(outcome.kind);
+        self.kinds.extend(outcome.kind);
         self.steps += outcome.steps;
         self.counts += outcome.counts;
-        for &fault in &outcome.faults {
-            *self.faults.entry((fault, outcome.kind)).or_default() += 1;
+        for fault in outcome
+            .kind
+            .iter()
+            .flat_map(|kind| outcome.faults.iter().map(|fault| (*fault, *kind)))
+        {
+            *self.faults.entry(fault).or_default() += 1;
         }
         if let Some(first) = outcome.violations.first() {
             println!("seed {}: {first}", outcome.seed);
@@ -110,9 +114,11 @@ impl Summary {
         let all_met = (unmet.is_empty() && undone.is_empty()) || self.seeds < ENOUGH;
         println!("\n{} seeds with violations", self.failed.len());
         for failed in self.failed.iter().take(20) {
-            let (seed, store) = (failed.seed, failed.kind.name());
+            let seed = failed.seed;
+            let store = failed.kind.map(|kind| format!(" --store {}", kind.name()));
             println!(
-                "\nseed {seed}: cargo run --release -p dlock-simulation -- --seed {seed} --store {store} --trace"
+                "\nseed {seed}: cargo run --release -p dlock-simulation -- --seed {seed}{} --trace",
+                store.unwrap_or_default()
             );
             failed
                 .violations

@@ -16,6 +16,11 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The last look of a caller that stood still, and what one poll leaves to the next.
 const GRACE: Duration = Duration::from_millis(1_500);
+/// Otherwise, the way there and back.
+const MOMENT: Duration = Duration::from_millis(20);
+/// Who has had no answer by the end, when an outage is just over, waits for one so long at most,
+/// and for no more than half of its limit.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 impl History {
     pub(super) fn ended_in_time(&self, call: &Call, bound: Bound) {
@@ -32,7 +37,14 @@ impl History {
                 .state()
                 .stood_still(call.process, call.began, waited_until);
             let waited = waited_until - call.began;
-            if waited > limit.mul_f64(1.02) + stood + GRACE {
+            let troubled = self
+                .state()
+                .is_troubled(call.process, call.began, waited_until, 1);
+            let last_look = match bound {
+                Bound::Within(limit) if troubled => LAST_LOOK.min(limit / 2),
+                _ => Duration::ZERO,
+            };
+            if waited > (limit + last_look).mul_f64(1.02) + after(stood) {
                 self.violation(format!(
                     "{call:?} waited for {waited:?}, of which it stood still {stood:?}"
                 ));
@@ -41,9 +53,17 @@ impl History {
         if let Some(body_ended) = call.body_ended {
             let stood = self.state().stood_still(call.process, body_ended, ended);
             let took = ended - body_ended;
-            if took > REQUEST_TIMEOUT * 2 + stood + GRACE {
+            if took > (REQUEST_TIMEOUT * 2).mul_f64(1.02) + after(stood) {
                 self.violation(format!("{call:?} took {took:?} to give its lock back"));
             }
         }
+    }
+}
+
+/// What is added to a limit for whoever stood still for so long meanwhile.
+fn after(stood: Duration) -> Duration {
+    match stood.is_zero() {
+        true => MOMENT,
+        false => stood + GRACE,
     }
 }

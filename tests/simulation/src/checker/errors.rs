@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock::{LockError, LossReason};
 
 use super::bounds::Bound;
-use crate::faults::Fault;
+use crate::faults::{Effect, Fault};
 use crate::history::{Call, History};
 use crate::world::At;
 
@@ -54,9 +54,8 @@ impl History {
             }
             (LockError::Unavailable { .. }, _) => {
                 let blocking = self.store.blocking();
-                let troubled = self
-                    .state()
-                    .is_troubled(call.process, call.began, now, blocking);
+                let time = (call.began, now);
+                let troubled = self.has_cause(Effect::Unavailable, call.process, time, blocking);
                 (!troubled).then_some("nothing was wrong")
             }
             (LockError::Lost { reason, .. }, _) => match reason {
@@ -65,7 +64,7 @@ impl History {
                 _ => {
                     let began = call.entered.unwrap_or(call.began);
                     // A lease on a bare majority is lost with one of its nodes.
-                    let troubled = self.state().is_troubled(call.process, began, now, 1);
+                    let troubled = self.has_cause(Effect::Lost, call.process, (began, now), 1);
                     (!troubled).then_some("nothing was wrong")
                 }
             },

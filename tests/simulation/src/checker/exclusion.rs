@@ -3,7 +3,7 @@
 //! Who entered later had the lock granted later. So once it has entered, nobody who
 //! entered before it and excludes it may do anything any more. A body that stood
 //! still beyond its lease is dropped before it does, whenever that is. Nothing is
-//! exempt but grants from before a server broke its promise.
+//! exempt but leases that a server has forgotten, or cut short by a step of its clock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use dlock::backend::Mode;
 
 use super::order::grant_of;
 use super::tokens;
-use crate::history::{Entered, History, Key};
+use crate::history::{Entered, History, Key, name};
 use crate::world::ProcessId;
 
 /// A lease that is to be kept is so for a little longer, by the slowest clock.
@@ -29,13 +29,16 @@ impl History {
         let at = self.world.now();
         self.world
             .log(|| format!("{process:?} enters {keys:?}, call {call}, {mode:?}"));
-        // A grant from before a promise was broken excludes nobody.
+        // A lease that was forgotten excludes nobody.
         let excludes: Vec<_> = keys
             .iter()
-            .filter(|&&(key, token)| !self.broke_promise_to(key, token))
+            .filter(|&&(key, token)| !self.may_be_overlapped(key, token))
             .map(|&(key, _)| key)
             .collect();
         for &(key, token) in &keys {
+            if !self.store.was_granted(&name(key), grant_of(token)) {
+                self.violation(format!("key {key}: token {token} is of no grant"));
+            }
             self.is_in_order(call, key, token, mode);
             self.runs_once_more(call, key, token);
         }
@@ -99,10 +102,16 @@ impl History {
             later.map(|(key, token, other)| (this.clone(), key, token, state.bodies[other].clone()))
         };
         if let Some((this, key, token, other)) = found
-            && !self.broke_promise_to(key, token)
+            && !self.may_be_overlapped(key, token)
         {
             self.violation(format!("key {key}: {this:?} goes on beside {other:?}"));
         }
+    }
+
+    /// A body does something although it has been told that its lock is not held.
+    pub(crate) fn acts_unheld(&self, body: usize) {
+        let this = self.state().bodies[body].clone();
+        self.violation(format!("{this:?} goes on after it has lost its lock"));
     }
 
     pub(crate) fn leaves(&self, body: usize) {

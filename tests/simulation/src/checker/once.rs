@@ -12,6 +12,7 @@ use dlock::LockError;
 use dlock::backend::Owner;
 
 use super::order::grant_of;
+use crate::faults::Effect;
 use crate::history::{Call, History, Key, name};
 use crate::network::Marked;
 use crate::world::{At, ProcessId};
@@ -193,7 +194,8 @@ impl History {
             }
             Err(LockError::Unavailable { .. }) => {
                 let blocking = self.store.blocking();
-                let troubled = self.state().is_troubled(process, began, now, blocking);
+                let time = (began, now);
+                let troubled = self.has_cause(Effect::Unavailable, process, time, blocking);
                 (!troubled).then(|| "nothing was wrong".to_owned())
             }
             Err(_) => Some("it cannot end so".to_owned()),

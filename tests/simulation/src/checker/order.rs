@@ -288,8 +288,9 @@ impl History {
         let calm = |process| {
             let mut troubles = state.troubles_of(process, begun, now, SHOWS);
             // What is asked over a connection that broke long ago is asked later, too.
-            let unheard = self.store.last_sent_in_vain(process);
-            troubles.next().is_none() && unheard.is_none_or(|sent| sent + SHOWS < begun)
+            let since = begun.saturating_sub(SHOWS);
+            let in_vain = self.store.sent_in_vain_since(process, since);
+            troubles.next().is_none() && in_vain.is_empty()
         };
         from + MARGIN < since && !waits_inside() && calm(first.process) && calm(other.process)
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock::backend::memory::Memory;
 use dlock::backend::{Mode, Owner, Request};
 use dlock::{Config as LockConfig, LockError, LockManager};
 use tokio::runtime::{Builder, Runtime};
@@ -96,6 +97,25 @@ impl Scene {
         self.history.enters(call, process, vec![(0, token)], mode)
     }
 
+    /// Asks for the lock, which is free, and enters.
+    fn is_granted(&self, process: ProcessId) -> usize {
+        let token = self.ask(0, &asked(process, Mode::Write));
+        self.enters(process, token.expect("it is free"))
+    }
+
+    fn strikes(&self, fault: Fault) {
+        let now = self.world.now();
+        self.history.trouble(Trouble {
+            fault,
+            process: None,
+            server: Some(ServerId(0)),
+            from: now,
+            to: now,
+            stands: None,
+            outage: false,
+        });
+    }
+
     fn begins(&self, process: ProcessId, how: &'static str, mode: Mode) -> usize {
         self.history.begins(process, &[0], how, mode)
     }
@@ -145,6 +165,19 @@ fn error(is_done: bool) -> LockError {
     })
 }
 
+/// What somebody is told of a store that does not answer.
+fn outage() -> LockError {
+    let runtime = Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        let memory = Memory::new();
+        let config = LockConfig::with_backend(memory.clone());
+        let manager = LockManager::connect(config).await.expect("it is there");
+        memory.faults().set_unavailable(true);
+        let tried = manager.lock(name(0)).try_acquire().await;
+        tried.expect_err("it is away")
+    })
+}
+
 fn asked(process: ProcessId, mode: Mode) -> Asked {
     Asked {
         owner: Request::new(name(0), mode, TTL).owner,
@@ -172,7 +205,7 @@ fn who_asks_over_a_connection_that_broke_without_a_word_may_be_overtaken() {
         }
         scene.history.begins(ONE, &[0], "waits", Mode::Write);
         scene.pass(SECOND);
-        scene.enters(OTHER, 64);
+        scene.is_granted(OTHER);
         assert_eq!(scene.found() == 0, may_be, "{sent:?}");
     }
 }
@@ -185,7 +218,7 @@ fn what_a_connection_says_that_broke_is_no_excuse() {
     drop(connection.send(Command::Farewell(ONE)));
     scene.history.begins(ONE, &[0], "waits", Mode::Write);
     scene.pass(SECOND);
-    scene.enters(OTHER, 64);
+    scene.is_granted(OTHER);
     assert_eq!(scene.found(), 1);
 }
 
@@ -200,15 +233,7 @@ fn a_lock_is_used_by_a_number_from_before_a_broken_promise() {
     let before = scene.ask(0, &second).expect("it is its turn");
     let body = scene.enters(OTHER, before);
     scene.pass(LAG * 2);
-    scene.history.trouble(Trouble {
-        fault: Fault::WritesLost,
-        process: None,
-        server: Some(ServerId(0)),
-        from: At::ZERO,
-        to: LAG,
-        stands: None,
-        outage: false,
-    });
+    scene.strikes(Fault::WritesLost);
 
     // The number is that of another lock now, and this one is granted once more.
     scene.ask(1, &asked(ONE, Mode::Write)).expect("it is free");
@@ -222,6 +247,93 @@ fn a_lock_is_used_by_a_number_from_before_a_broken_promise() {
     assert_eq!(scene.found(), 0);
     scene.pass(SECOND);
     assert_eq!(scene.found(), 1, "{:?}", scene.history.state().violations);
+}
+
+/// What a server still has is no excuse.
+#[test]
+fn a_lease_is_overlapped_only_if_it_was_forgotten() {
+    for (late, may_be) in [(Duration::ZERO, true), (LAG * 2, false)] {
+        let scene = Scene::new();
+        let is_late = late > Duration::ZERO;
+        let before = is_late.then(|| scene.is_granted(ONE));
+        scene.pass(late);
+        Arc::clone(&scene.server).lose_writes(LAG, Duration::ZERO);
+        let body = before.unwrap_or_else(|| scene.is_granted(ONE));
+        scene.pass(LAG * 2);
+        let other = scene.ask(0, &asked(OTHER, Mode::Write));
+        assert_eq!(other.is_some(), may_be);
+        // Of another key, so that a number is there.
+        let other = other.or_else(|| scene.ask(1, &asked(OTHER, Mode::Write)));
+        scene.enters(OTHER, other.expect("it is free"));
+        scene.history.acts(body);
+        let found = scene.history.state().violations.clone();
+        let overlaps = found.iter().any(|one| one.contains("goes on beside"));
+        assert_eq!(!overlaps, may_be, "{found:?}");
+    }
+}
+
+#[test]
+fn a_token_is_that_of_a_grant() {
+    let scene = Scene::new();
+    let body = scene.is_granted(ONE);
+    scene.history.leaves(body);
+    assert_eq!(scene.found(), 0);
+    scene.enters(ONE, 6400);
+    assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn no_body_goes_on_after_its_loss() {
+    let scene = Scene::new();
+    let body = scene.is_granted(ONE);
+    scene.history.acts(body);
+    assert_eq!(scene.found(), 0);
+    scene.history.acts_unheld(body);
+    assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn an_outage_has_a_cause_that_can_have_been_one() {
+    for (fault, before, may_be) in [
+        (None, At::ZERO, false),
+        (Some(Fault::Doubled), At::ZERO, false),
+        (Some(Fault::MessagesLost), At::ZERO, false),
+        (Some(Fault::AnswersLost), At::ZERO, true),
+        (Some(Fault::AnswersLost), SECOND * 4, false),
+    ] {
+        let scene = Scene::new();
+        if let Some(fault) = fault {
+            scene.strikes(fault);
+        }
+        scene.pass(before);
+        let call = scene.begins(ONE, "tries", Mode::Write);
+        scene.is_told(call, outage());
+        assert_eq!(scene.found() == 0, may_be, "{fault:?}, {before:?}");
+    }
+}
+
+#[test]
+fn a_call_ends_within_its_time() {
+    for (waits, troubled, may_be) in [
+        (SECOND, false, true),
+        (SECOND * 11 / 10, false, false),
+        (SECOND * 3 / 2, true, true),
+        (SECOND * 8 / 5, true, false),
+    ] {
+        let scene = Scene::new();
+        if troubled {
+            scene.strikes(Fault::AnswersLost);
+        }
+        let call = scene.begins(ONE, "within", Mode::Write);
+        scene.pass(waits);
+        let token = scene.ask(0, &asked(ONE, Mode::Write)).expect("it is free");
+        let body = scene
+            .history
+            .enters(call, ONE, vec![(0, token)], Mode::Write);
+        scene.history.leaves(body);
+        scene.history.ends(call, Bound::Within(SECOND), &Ok(()));
+        assert_eq!(scene.found() == 0, may_be, "{waits:?}, {troubled}");
+    }
 }
 
 #[test]
@@ -293,7 +405,8 @@ fn a_permit_is_not_had_beside_a_writer() {
     let token = scene.ask(0, &asked(ONE, Mode::Permits(9)));
     let token = token.expect("it is free");
     let shared = scene.enters_as(ONE, token, Mode::Permits(9));
-    scene.enters(OTHER, token + 64);
+    let reader = scene.ask(0, &asked(OTHER, Mode::Read));
+    scene.enters(OTHER, reader.expect("they share it"));
     scene.history.acts(shared);
     assert_eq!(scene.found(), 1);
 }
@@ -332,6 +445,10 @@ fn who_shares_a_lock_keeps_the_place_that_another_of_its_process_left() {
     let heir = begins(OTHER);
     let busy = Err(error(false));
     scene.history.ends(gives_up, Bound::Waits, &busy);
+    for _ in 0..2 {
+        let shared = asked(OTHER, Mode::Permits(2));
+        scene.ask(0, &shared).expect("there is room");
+    }
     scene.history.enters(heir, OTHER, vec![(0, 64)], mode);
     begins(OTHER);
     let before = scene.found();

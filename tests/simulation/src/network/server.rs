@@ -190,6 +190,10 @@ struct State<S> {
     cuts: BTreeMap<ProcessId, u32>,
     /// When each grant was made, and to whom, by its key and first number.
     grants: BTreeMap<(String, u64), (At, Owner)>,
+    /// To whom each number was ever granted: after a promise was broken, to several.
+    given_to: BTreeMap<(String, u64), BTreeSet<Owner>>,
+    /// Whose leases were forgotten, or cut short: they may be overlapped.
+    cut_short: BTreeSet<(String, Owner)>,
     /// When each lock was last given back, or seen to have run out.
     freed: BTreeMap<String, At>,
     /// What was ever remembered of each lock.
@@ -216,8 +220,8 @@ impl<S: Service> State<S> {
 impl<S: Service> State<S> {
     fn forgets(&mut self, before: &S, was: Duration, now: At) {
         let shows = self.clock.shows(now);
-        let keys: BTreeSet<_> = self.grants.keys().map(|(key, _)| key.as_str()).collect();
-        for key in keys {
+        let keys: BTreeSet<_> = self.grants.keys().map(|(key, _)| key.clone()).collect();
+        for key in &keys {
             let left = self.service.holders(shows, key).unwrap_or_default();
             let had = before.holders(was, key).unwrap_or_default();
             for holder in had {
@@ -225,10 +229,14 @@ impl<S: Service> State<S> {
                 let is_left = left
                     .iter()
                     .any(|one| one.owner == holder.owner && one.lasts >= holder.lasts);
+                // By its session: it is not known how long that lasts.
+                if !is_left || holder.lasts.is_none() {
+                    self.cut_short.insert((key.clone(), holder.owner));
+                }
                 if let (false, Some(process), Some(lasts)) = (is_left, holder.process, holder.lasts)
                 {
                     self.forgotten.push(Forgotten {
-                        key: key.to_owned(),
+                        key: key.clone(),
                         owner: holder.owner,
                         process,
                         // By another clock.
@@ -260,6 +268,8 @@ impl<S: Service> Server<S> {
                 connections: 0,
                 cuts: BTreeMap::new(),
                 grants: BTreeMap::new(),
+                given_to: BTreeMap::new(),
+                cut_short: BTreeSet::new(),
                 freed: BTreeMap::new(),
                 marks: BTreeMap::new(),
                 given_back: BTreeMap::new(),
@@ -348,6 +358,11 @@ impl<S: Service> Server<S> {
         let mut visit = Visit::at(state.clock, at);
         let answer = ask(&mut state.service, &mut visit);
         for (grant, owner) in visit.granted {
+            state
+                .given_to
+                .entry(grant.clone())
+                .or_default()
+                .insert(owner);
             // Of a number that was given twice, the first counts.
             state.grants.entry(grant).or_insert((at, owner));
         }
@@ -458,6 +473,12 @@ pub(crate) trait Witness: Send + Sync {
     /// broken, and so may have been granted to another.
     fn broke_promise_to(&self, key: &str, token: u64) -> bool;
 
+    /// Whether the lease with this number was forgotten or cut short, so that another may
+    /// have the lock beside it.
+    fn may_be_overlapped(&self, key: &str, token: u64) -> bool {
+        self.broke_promise_to(key, token)
+    }
+
     /// Whether numbers from this one on may have been forgotten, and be given again.
     fn forgot_number(&self, key: &str, token: u64) -> bool {
         self.broke_promise_to(key, token)
@@ -466,11 +487,9 @@ pub(crate) trait Witness: Send + Sync {
     /// Whether one of its answers has come to this process since then.
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool;
 
-    /// When this process last sent something over a connection that had broken without a
-    /// word.
-    fn last_sent_in_vain(&self, _process: ProcessId) -> Option<At> {
-        None
-    }
+    /// To which servers this process has sent something since then over a connection that had
+    /// broken without a word.
+    fn sent_in_vain_since(&self, process: ProcessId, since: At) -> Vec<ServerId>;
 
     /// Whether this lock was held at some time since then.
     fn was_held_since(&self, key: &str, since: At) -> bool;
@@ -490,6 +509,9 @@ pub(crate) trait Witness: Send + Sync {
     fn thinks_it_has(&self, _key: &str, _process: ProcessId) -> At {
         At::ZERO
     }
+
+    /// Whether a grant with this first number was ever made.
+    fn was_granted(&self, key: &str, token: u64) -> bool;
 
     /// When the grant with this first number was made, and to whom, where one server
     /// decides that.
@@ -625,7 +647,17 @@ impl<S: Service> Witness for Server<S> {
         };
         let first = token - token % dlock_runtime::TOKENS_PER_GRANT;
         let granted = state.grants.get(&(key.to_owned(), first));
-        granted.is_none_or(|(at, _)| *at <= broke)
+        granted.is_some_and(|(at, _)| *at <= broke)
+    }
+
+    fn may_be_overlapped(&self, key: &str, token: u64) -> bool {
+        let state = self.state();
+        let grant = (
+            key.to_owned(),
+            token - token % dlock_runtime::TOKENS_PER_GRANT,
+        );
+        let mut owners = state.given_to.get(&grant).into_iter().flatten();
+        owners.any(|owner| state.cut_short.contains(&(key.to_owned(), *owner)))
     }
 
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
@@ -633,8 +665,10 @@ impl<S: Service> Witness for Server<S> {
         state.heard.get(&process).is_some_and(|at| *at >= since)
     }
 
-    fn last_sent_in_vain(&self, process: ProcessId) -> Option<At> {
-        self.state().in_vain.get(&process).copied()
+    fn sent_in_vain_since(&self, process: ProcessId, since: At) -> Vec<ServerId> {
+        let last = self.state().in_vain.get(&process).copied();
+        let last = last.filter(|at| *at >= since);
+        last.map(|_| self.id).into_iter().collect()
     }
 
     fn was_held_since(&self, key: &str, since: At) -> bool {
@@ -661,6 +695,10 @@ impl<S: Service> Witness for Server<S> {
         let of_it = state.forgotten.iter();
         let of_it = of_it.filter(|lease| lease.key == key && lease.process == process);
         of_it.map(|lease| lease.known).max().unwrap_or_default()
+    }
+
+    fn was_granted(&self, key: &str, token: u64) -> bool {
+        self.granted(key, token).is_some()
     }
 
     fn granted(&self, key: &str, token: u64) -> Option<(At, Owner)> {

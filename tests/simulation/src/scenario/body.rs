@@ -1,5 +1,6 @@
 //! The body of a critical section.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) struct Body {
     pub(crate) keys: Vec<Key>,
     pub(crate) mode: Mode,
     pub(crate) ends: Ends,
+    /// It goes on when its lease was lost.
+    pub(crate) goes_on: bool,
     /// It is to run once, and so long that is remembered.
     pub(crate) once: Option<Duration>,
     /// How often it goes through what it does, and how long it rests before each.
@@ -53,6 +56,12 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// Whether it was the body of this call that panicked.
+    pub(crate) fn has_panicked(payload: &(dyn Any + Send), call: usize) -> bool {
+        let of = payload.downcast_ref::<BodyPanics>();
+        of.is_some_and(|BodyPanics(of)| *of == call)
+    }
+
     /// Inside the lock: reads, and writes what it has read and one more.
     pub(crate) async fn run(self) -> Result<(), NotDone> {
         let Some(held) = dlock::current() else {
@@ -85,6 +94,7 @@ impl Body {
             .history
             .enters(self.call, self.process.id, keys.clone(), self.mode);
         let (history, ends, once) = (Arc::clone(&self.history), self.ends, self.once);
+        let call = self.call;
         let entered = Entered {
             history: Arc::clone(&history),
             body,
@@ -92,6 +102,7 @@ impl Body {
         Acting {
             entered: &entered,
             is_held: &is_held,
+            goes_on: self.goes_on,
             work: Box::pin(self.work(keys)),
         }
         .await;
@@ -102,7 +113,7 @@ impl Body {
             }
             Ends::Badly => Err(NotDone::Failed),
             // As a panic that was printed already.
-            Ends::Panics => std::panic::resume_unwind(Box::new(body)),
+            Ends::Panics => std::panic::resume_unwind(Box::new(BodyPanics(call))),
         }
     }
 
@@ -121,6 +132,9 @@ impl Body {
     }
 }
 
+/// What a body panics with, of this call. Any other panic is one of the runtime.
+struct BodyPanics(usize);
+
 /// A body, from its first poll until it is dropped.
 struct Entered {
     history: Arc<History>,
@@ -133,10 +147,12 @@ impl Drop for Entered {
     }
 }
 
-/// Whenever it is polled, it does something, unless it goes on after its lease was lost.
+/// Whenever it is polled, it does something. It is not polled after its lease was lost, unless
+/// it is one that goes on.
 struct Acting<'h, H> {
     entered: &'h Entered,
     is_held: &'h H,
+    goes_on: bool,
     work: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -144,8 +160,12 @@ impl<H: Fn() -> bool> Future for Acting<'_, H> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if (self.is_held)() {
+        let is_held = (self.is_held)();
+        if is_held || !self.goes_on {
             self.entered.history.acts(self.entered.body);
+        }
+        if !is_held && !self.goes_on {
+            self.entered.history.acts_unheld(self.entered.body);
         }
         self.work.as_mut().poll(context)
     }

@@ -1,5 +1,6 @@
 //! A task that calls for locks, one call after the other.
 
+use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -12,6 +13,7 @@ use dlock::{LockError, LockManager};
 use super::calls::{How, ONCE};
 use super::{Body, Ends, NotDone, Program};
 use crate::history::{Key, name};
+use crate::run::said;
 use crate::world::Process;
 
 /// A call that is dropped at some time is so within this.
@@ -31,7 +33,7 @@ const AS_ITS_LEASE: (Duration, Duration) =
 /// What has come of a call.
 enum Came<T> {
     Returned(T),
-    Panicked,
+    Panicked(Box<dyn Any + Send>),
     Dropped,
 }
 
@@ -110,6 +112,7 @@ impl Worker {
                 true => Ends::Panics,
                 false => Ends::Well,
             },
+            goes_on: how == How::OnceRegardless,
             once: how.is_once().then(|| self.remembered(how)),
             rounds: match ends_with_its_lease {
                 true => 1,
@@ -138,8 +141,14 @@ impl Worker {
                 program.history.state().counts.failed += 1;
             }
             Came::Returned(Ok(())) => program.history.ends(call, how.bound(), &Ok(())),
-            Came::Panicked => {
+            Came::Panicked(payload) => {
                 world.log(|| format!("call {call} panics"));
+                if !Body::has_panicked(&*payload, call) {
+                    let why = said(&*payload);
+                    program
+                        .history
+                        .violation(format!("call {call} panics, and its body did not: {why}"));
+                }
                 program.history.is_over(call);
                 program.history.state().counts.failed += 1;
             }
@@ -182,7 +191,7 @@ impl Worker {
             match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
                 Ok(Poll::Ready(output)) => return Poll::Ready(Came::Returned(output)),
                 Ok(Poll::Pending) => {}
-                Err(_) => return Poll::Ready(Came::Panicked),
+                Err(payload) => return Poll::Ready(Came::Panicked(payload)),
             }
             if time.is_some() && timer.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Came::Dropped);

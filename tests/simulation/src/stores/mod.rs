@@ -97,7 +97,7 @@ impl Kind {
 
     /// Whether a server of this kind may lose what it has written last.
     pub(crate) fn loses_writes(self) -> bool {
-        matches!(self, Self::Queue | Self::Quorum)
+        matches!(self, Self::Queue | Self::Polling | Self::Quorum)
     }
 }
 

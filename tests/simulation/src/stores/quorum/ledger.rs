@@ -163,6 +163,12 @@ impl Ledger {
         votes.forgotten.contains(&(Arc::from(key), number)) || votes.drew(key, token).any(unraised)
     }
 
+    /// Whether a node has drawn this number with a vote.
+    pub(super) fn was_drawn(&self, key: &str, token: u64) -> bool {
+        let drawn = (Arc::from(key), first(token));
+        self.votes().drawn.contains_key(&drawn)
+    }
+
     fn votes(&self) -> MutexGuard<'_, Votes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -78,10 +78,21 @@ impl Witness for Electorate {
         self.ledger.is_forgotten(key, token)
     }
 
+    fn was_granted(&self, key: &str, token: u64) -> bool {
+        self.ledger.was_drawn(key, token)
+    }
+
     /// Fewer than a majority are nobody.
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
         let heard = |node: &&Arc<Server<Node>>| node.was_heard_since(process, since);
         self.nodes.iter().filter(heard).count() >= self.majority()
+    }
+
+    fn sent_in_vain_since(&self, process: ProcessId, since: At) -> Vec<ServerId> {
+        let nodes = self.nodes.iter();
+        nodes
+            .flat_map(|node| node.sent_in_vain_since(process, since))
+            .collect()
     }
 
     /// Whether anybody had a vote, which may have split the others.
