@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::checker::nothing_is_left;
+use crate::checker::{nothing_is_held, nothing_is_left};
 use crate::faults::{self, Fault};
 use crate::history::{Counts, History, Promises};
 use crate::scenario::{Program, Size};
@@ -114,6 +114,7 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
         }
     }
     if history.state().violations.is_empty() {
+        nothing_is_held(&history);
         let _ = world.run_until(world.now() + RESTS + size.ttl, || false);
         nothing_is_left(&history, &program.all_processes());
     }

@@ -18,4 +18,4 @@ mod tokens;
 
 pub(crate) use self::fencing::Resource;
 pub(crate) use self::idle::Seen;
-pub(crate) use self::rest::nothing_is_left;
+pub(crate) use self::rest::{nothing_is_held, nothing_is_left};

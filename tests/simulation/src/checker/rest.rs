@@ -1,9 +1,10 @@
 //! After all has ended nothing is left: not at the servers, and not in the runtime.
+//! And what was held is given back at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::history::History;
+use crate::history::{History, name};
 use crate::network::RanOut;
 use crate::world::Process;
 
@@ -22,6 +23,19 @@ pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
         let tasks = [process.caller, process.manager].map(|executor| world.tasks(executor));
         if tasks != [0, 0] {
             history.violation(format!("left in {:?}: {tasks:?} tasks", process.id));
+        }
+    }
+}
+
+/// A process that has shut down has given back what it held: nothing has to run out.
+pub(crate) fn nothing_is_held(history: &History) {
+    for key in 0..history.promises.keys {
+        for holder in history.store.holders(&name(key)).unwrap_or_default() {
+            let process = holder.process;
+            let is_over = process.is_some_and(|of| history.state().shut_down.contains_key(&of));
+            if is_over {
+                history.violation(format!("key {key}: {holder:?} is held after the shutdown"));
+            }
         }
     }
 }

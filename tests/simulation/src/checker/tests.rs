@@ -7,7 +7,7 @@ use dlock::{Config as LockConfig, LockError, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
 use super::bounds::Bound;
-use super::nothing_is_left;
+use super::{nothing_is_held, nothing_is_left};
 use crate::faults::Fault;
 use crate::history::{History, Promises, Trouble, name};
 use crate::network::{Connection, Machine, Server, ServerId};
@@ -280,6 +280,23 @@ fn a_token_is_that_of_a_grant() {
     assert_eq!(scene.found(), 0);
     scene.enters(ONE, 6400);
     assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn who_has_shut_down_holds_nothing() {
+    for (gives_back, found) in [(true, 0), (false, 1)] {
+        let scene = Scene::new();
+        let first = asked(ONE, Mode::Write);
+        scene.ask(0, &first).expect("it is free");
+        if gives_back {
+            scene.release(first.owner);
+        }
+        nothing_is_held(&scene.history);
+        assert_eq!(scene.found(), 0, "it may");
+        scene.history.has_shut_down(ONE);
+        nothing_is_held(&scene.history);
+        assert_eq!(scene.found(), found);
+    }
 }
 
 #[test]
