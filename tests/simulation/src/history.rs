@@ -319,7 +319,7 @@ impl State {
         to: At,
         blocking: usize,
     ) -> bool {
-        const SHOWS: Duration = Duration::from_secs(12);
+        const SHOWS: Duration = Duration::from_secs(5);
         let troubles = self.troubles_of(process, from, to, SHOWS);
         reaches(blocking, troubles.map(|trouble| trouble.server))
     }
