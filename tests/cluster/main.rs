@@ -9,6 +9,7 @@ mod support;
 
 mod acl;
 mod bad_input;
+mod ends;
 mod failover;
 mod harness;
 mod reshard;

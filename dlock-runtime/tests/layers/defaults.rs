@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request, Servers,
+    Backend, BackendError, Capabilities, Grant, HolderInfo, LockInfo, Mode, Released, Renewed,
+    Request, Servers,
 };
 use dlock_runtime::store::{
     Abandoned, Context, Deadline, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening,
@@ -15,16 +17,40 @@ use dlock_runtime::store::{
 use dlock_runtime::{Config, Engine, LockError, LockManager};
 
 use crate::support::locks::{held, is_unsupported};
-use crate::support::over_memory::Otherwise;
 use crate::{connect, seconds};
 
 /// A backend that has only what it must.
 #[derive(Debug, Default)]
 struct Plain(Memory);
 
-impl Otherwise for Plain {
-    fn memory(&self) -> &Memory {
-        &self.0
+#[async_trait]
+impl Backend for Plain {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.0.try_acquire(request).await
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(requests).await
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.0.release(request).await
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list(prefix).await
     }
 }
 
@@ -171,7 +197,8 @@ async fn lists_a_part(manager: &LockManager) {
 async fn a_backend_need_not_break_locks() {
     let store = Plain::default();
     let there = connect(&store.0).await;
-    let manager = store.manager().await;
+    let manager = LockManager::connect(Config::with_backend(store)).await;
+    let manager = manager.expect("it connects");
     let held = (held(there.lock("l")).await, held(there.lock("k")).await);
     breaks_nothing(&manager, "the memory store").await;
     let token = Some(held.1.token());

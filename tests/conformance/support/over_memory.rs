@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock::backend::memory::Memory;
 use dlock::backend::{
-    Backend, BackendError, Capabilities, Grant, LockInfo, Owner, Released, Renewed, Request,
+    Backend, BackendError, Capabilities, Finding, Grant, HolderInfo, Listed, LockInfo, Owner,
+    Released, Renewed, Request, Servers, WaiterInfo,
 };
 use dlock::{Config, LockManager};
 
@@ -82,14 +83,33 @@ pub trait Otherwise: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 struct OverMemory<T>(T);
 
+// A default of the trait would answer in place of the memory.
+#[deny(clippy::missing_trait_methods)]
 #[async_trait::async_trait]
 impl<T: Otherwise> Backend for OverMemory<T> {
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
     }
 
+    fn servers(&self) -> Option<Servers> {
+        self.0.memory().servers()
+    }
+
     fn request_timeout(&self) -> Option<Duration> {
         self.0.request_timeout()
+    }
+
+    fn call_yourself(&self, label: &str) {
+        self.0.memory().call_yourself(label);
+    }
+
+    /// Losses come from [`Otherwise::next_losses`].
+    async fn start(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.0.memory().examine().await
     }
 
     async fn settle(&self) {
@@ -116,6 +136,22 @@ impl<T: Otherwise> Backend for OverMemory<T> {
         self.0.release(request).await
     }
 
+    async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        self.0.memory().forget(key).await
+    }
+
+    async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
+        self.0.memory().raise_tokens(floor).await
+    }
+
+    async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
+        self.0.memory().break_lock(key, holder).await
+    }
+
+    async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
+        self.0.memory().break_waiter(key, waiter).await
+    }
+
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         self.0.before_a_look().await?;
         self.0.memory().inspect(key).await
@@ -124,6 +160,14 @@ impl<T: Otherwise> Backend for OverMemory<T> {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         self.0.before_a_look().await?;
         self.0.list(prefix).await
+    }
+
+    async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
+        Ok(Listed::first_of(self.list(prefix).await?, most))
+    }
+
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        self.0.memory().is_owner(holder, owner)
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

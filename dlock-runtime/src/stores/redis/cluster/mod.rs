@@ -21,7 +21,7 @@ use super::locate::Locator;
 use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use crate::backend::{
-    self, Backend, BackendError, Capabilities, Finding, Grant, HolderInfo, Listed, LockInfo,
+    self, Backend, BackendError, Capabilities, Finding, Grant, HolderInfo, Listed, LockInfo, Owner,
     Released, Renewed, Request, WaiterInfo,
 };
 use crate::engine::Engine;
@@ -167,6 +167,9 @@ impl fmt::Debug for Cluster {
     }
 }
 
+// The methods that have a default in the trait must be passed on too. The lint names those that are
+// not.
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl Backend for Cluster {
     fn capabilities(&self) -> Capabilities {
@@ -246,10 +249,23 @@ impl Backend for Cluster {
     async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
         self.backend().list_some(prefix, most).await
     }
+
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        self.backend().is_owner(holder, owner)
+    }
+
+    async fn next_losses(&self) -> Vec<Owner> {
+        self.backend().next_losses().await
+    }
+
+    fn has_ended(&self, owner: Owner) -> bool {
+        self.backend().has_ended(owner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::redisson::field::Field;
     use super::*;
 
     #[test]
@@ -264,6 +280,18 @@ mod tests {
         assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
         let store = Cluster::from_url("redis+cluster://a/").expect("a URL");
         assert!(matches!(store.0, Decides::Owner(_)));
+    }
+
+    /// Redisson's names for owners are not dlock's. Without this, a lock that nobody collects would
+    /// not be counted as held.
+    #[test]
+    fn an_owner_is_recognised_by_the_name_that_redisson_gives_it() {
+        let url = "redis+cluster://a?layout=redisson";
+        let store = Cluster::from_url(url).expect("a URL");
+        let (owner, other) = (Owner::unique(), Owner::unique());
+        let shown = HolderInfo::new(Field::of_owner(owner).to_string(), None);
+        assert!(store.is_owner(&shown, owner));
+        assert!(!store.is_owner(&shown, other));
     }
 
     #[test]

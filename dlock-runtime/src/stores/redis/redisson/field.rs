@@ -23,7 +23,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    pub(super) fn of_owner(owner: Owner) -> Self {
+    pub(in super::super) fn of_owner(owner: Owner) -> Self {
         Self {
             owner,
             writes: false,
