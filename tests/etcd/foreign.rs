@@ -10,9 +10,13 @@ use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use tokio::runtime::Runtime;
 
+use dlock_conformance::Store as _;
+
+use crate::EtcdStore;
 use crate::harness::connect;
 use crate::property::{SECRET, holds_within, is_of_others, told_of};
 use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::locks::{had, is_misconfigured, says};
 use crate::support::wait::{HANG, within};
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
@@ -66,7 +70,7 @@ async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> Tes
         let tried = within(HANG, manager.lock("key").try_acquire()).await;
         let passes = match tried {
             Ok(_) => !is_mark,
-            Err(LockError::Unavailable { .. } | LockError::Done { .. }) => is_mark,
+            Err(LockError::Config { .. } | LockError::Done { .. }) => is_mark,
             Err(_) => false,
         };
         prop_assert!(passes, "{:?}", tried);
@@ -96,4 +100,24 @@ fn what_is_not_ours_is_passed_over_and_kept() {
     holds_within(HANG, 15, (name(), value()), async |(name, value)| {
         is_told_and_kept(&server, &name, &value).await
     });
+}
+
+/// Without the floor, nobody knows which tokens are high enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_in_the_place_of_the_floor_is_named() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let name = format!("{}///token-floor", store.prefix);
+    store.server.control(&["put", &name, "high"]).await;
+    for refused in [
+        within(HANG, manager.lock("key").try_acquire()).await,
+        within(HANG, manager.lock("key").acquire()).await,
+    ] {
+        says(
+            &is_misconfigured(refused.map(drop)),
+            &[&name, "did not write"],
+        );
+    }
+    store.server.control(&["del", &name]).await;
+    had(&manager, "key").await;
 }

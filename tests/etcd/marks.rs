@@ -8,7 +8,7 @@ use dlock_conformance::Store as _;
 use crate::EtcdStore;
 use crate::harness::{config, connect, hasty, lease_of};
 use crate::support::etcd::EtcdServer;
-use crate::support::locks::{free, had, held, is_unavailable, says};
+use crate::support::locks::{free, had, held, is_misconfigured, says};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// What it was attached to goes with it, and not only when its time has passed.
@@ -42,7 +42,7 @@ async fn what_stands_in_the_place_of_a_mark_is_named() {
         within(HANG, manager.lock("key").acquire()).await.map(drop),
         within(HANG, manager.forget("key")).await.map(drop),
     ] {
-        says(&is_unavailable(refused), &[&name, "did not write"]);
+        says(&is_misconfigured(refused), &[&name, "did not write"]);
     }
     assert!(manager.list("").await.expect("list").is_empty());
     let kept = store.server.control(&["get", &name]).await;

@@ -120,3 +120,26 @@ async fn who_holds_a_lock_is_seen_by_another_client() {
     guard.release().await.expect("the release");
     drop(locks::served(waiting).await);
 }
+
+/// Without the floor, nobody knows which tokens are high enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_in_the_place_of_the_floor_is_named() {
+    let scene = Scene::set().await;
+    let client = scene.server.client().await;
+    make(&client, &scene.root).await;
+    let floor = format!("{}/%token-floor", scene.root);
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let created = client.create(&floor, b"high", &options).await;
+    created.expect("our own server");
+    let manager = connect(&scene.url()).await;
+    for refused in [
+        within(HANG, manager.lock("key").try_acquire()).await,
+        within(HANG, manager.lock("key").acquire()).await,
+    ] {
+        let error = locks::is_misconfigured(refused.map(drop));
+        locks::says(&error, &[&floor, "did not write"]);
+    }
+    let deleted = client.delete(&floor, None).await;
+    deleted.expect("our own server");
+    locks::had(&manager, "key").await;
+}

@@ -33,7 +33,7 @@ pub enum BackendErrorKind {
     /// The store was not reached, did not answer in time, or refused for now.
     Unavailable,
     /// The store was given something that it will always refuse: a wrong password, a setting that
-    /// is out of range.
+    /// is out of range. Or it has a value where dlock keeps its own, and dlock did not write it.
     Config,
     /// The store cannot do this.
     Unsupported,

@@ -106,10 +106,11 @@ pub enum LockError {
         reason: String,
     },
 
-    /// A setting is wrong: the store's URL, an environment variable, a ttl.
+    /// A setting is wrong: the store's URL, an environment variable, a ttl. Or the store has a
+    /// value where dlock keeps its own, and dlock did not write it.
     #[non_exhaustive]
     Config {
-        /// The setting or environment variable.
+        /// The setting or environment variable, or the store and what it was asked for.
         setting: String,
         /// What is wrong with it and what to do.
         reason: String,
@@ -243,7 +244,7 @@ impl LockError {
                 cause: error.into_cause(),
             },
             BackendErrorKind::Config => Self::Config {
-                setting: format!("{store} store"),
+                setting: format!("{store} store, {subject}"),
                 reason,
                 cause: error.into_cause(),
             },

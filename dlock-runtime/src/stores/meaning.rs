@@ -80,6 +80,12 @@ impl<R> Meaning<R> {
     }
 }
 
+/// The error for something in one of dlock's own places that dlock did not write. Asking again does
+/// not help: somebody has to remove it. `found` says what is there, and what to do.
+pub(super) fn foreign(place: impl Display, found: impl Display) -> BackendError {
+    BackendError::new(BackendErrorKind::Config, format!("{place}: {found}"))
+}
+
 /// What a server or its client said, as a message shows it: on one line, and only the beginning of
 /// a long text. Nobody knows what such a text contains.
 struct Said<'a>(&'a str);

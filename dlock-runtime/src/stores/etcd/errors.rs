@@ -8,7 +8,7 @@ use etcd_client::Error;
 use crate::backend::BackendError;
 use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure, Next};
-use crate::stores::meaning::Meaning;
+use crate::stores::meaning::{self, Meaning};
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,11 +136,14 @@ pub(super) fn silent(place: &str, waited: Duration) -> BackendError {
 
 /// The error for a key that dlock did not write, in the place of a mark or of the floor.
 pub(super) fn foreign(place: &str, name: &str) -> BackendError {
-    BackendError::unavailable(format!(
-        "{place} has something under `{}` that dlock did not write; delete it if nothing needs it, \
-         or give dlock another prefix",
-        Shown(name)
-    ))
+    let name = Shown(name);
+    meaning::foreign(
+        place,
+        format_args!(
+            "the key `{name}` holds a value that dlock did not write; delete it if nothing needs \
+             it, or give dlock another prefix"
+        ),
+    )
 }
 
 /// The failure of a request about a key that may be there, whose answer makes no sense.

@@ -9,7 +9,7 @@ use async_memcached::{Error, ErrorKind, Status};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure, Next};
-use crate::stores::meaning::Meaning;
+use crate::stores::meaning::{self, Meaning};
 
 /// Why a command has no usable answer.
 #[derive(Debug)]
@@ -129,12 +129,13 @@ pub(super) fn silent(at: &dyn fmt::Display, after: Duration) -> BackendError {
 
 /// The item of a lock has a value that dlock did not write.
 pub(super) fn foreign(at: &dyn fmt::Display, name: &[u8]) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Config,
-        format!(
-            "{at}: the item `{}` holds a value that dlock did not write; remove it, or keep \
-             dlock's keys apart with another namespace",
-            Shown(&String::from_utf8_lossy(name))
+    let name = String::from_utf8_lossy(name);
+    meaning::foreign(
+        at,
+        format_args!(
+            "the item `{}` holds a value that dlock did not write; remove it, or keep dlock's keys \
+             apart with another namespace",
+            Shown(&name)
         ),
     )
 }

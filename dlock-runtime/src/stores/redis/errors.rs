@@ -14,7 +14,7 @@ use super::tls::Tls;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
-use crate::stores::meaning::Meaning;
+use crate::stores::meaning::{self, Meaning};
 
 /// What a user of the server must be allowed to do.
 const PERMISSIONS: &str = "let this user do what dlock does: keys `~dlock:*`, channels \
@@ -360,12 +360,13 @@ impl Endpoint {
 
     /// One of dlock's keys has a value that dlock did not write.
     pub(super) fn foreign(&self, name: &dyn fmt::Display, found: &str) -> BackendError {
-        BackendError::new(
-            BackendErrorKind::Config,
-            format!(
-                "{self}: the key `{}` holds a {found} that {} not write; remove it, or keep \
-                 dlock's keys apart with another namespace or database",
-                Shown(&name.to_string()),
+        let name = name.to_string();
+        meaning::foreign(
+            self,
+            format_args!(
+                "the key `{}` holds a {found} that {} not write; remove it, or keep dlock's keys \
+                 apart with another namespace or database",
+                Shown(&name),
                 match self.space {
                     Keyspace::Redisson(_) => "dlock and Redisson did",
                     _ => "dlock did",
@@ -379,11 +380,11 @@ impl Endpoint {
         let parts = self.space.parts(key).into_iter();
         let names = parts.map(|(name, _)| Shown(&name.to_string()).to_string());
         let names: Vec<_> = names.collect();
-        BackendError::new(
-            BackendErrorKind::Config,
-            format!(
-                "{self}: one of the keys `{}` holds a value that dlock did not write; remove it, \
-                 or keep dlock's keys apart with another namespace or database",
+        meaning::foreign(
+            self,
+            format_args!(
+                "one of the keys `{}` holds a value that dlock did not write; remove it, or keep \
+                 dlock's keys apart with another namespace or database",
                 names.join("`, `")
             ),
         )

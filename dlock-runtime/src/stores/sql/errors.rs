@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use super::database::{Database, Meaning, RetryPolicy};
 use crate::backend::BackendError;
 use crate::store::{Applied, Cause, Failure, Next};
+use crate::stores::meaning;
 
-pub(super) const FOREIGN_TOKEN: &str = "a number in the row of this lock in the table \
-                                        dlock_lock was not written by dlock; delete that row \
-                                        while nobody holds the lock, and ask again; if that does \
-                                        not help, the `floor` of dlock_meta was not either: set \
-                                        it to the highest token that was given out";
+pub(super) const FOREIGN_TOKEN: &str = "the row of this lock in the table dlock_lock holds a \
+                                        number that dlock did not write; delete that row while \
+                                        nobody holds the lock, and ask again; if that does not \
+                                        help, dlock did not write the `floor` of dlock_meta \
+                                        either: set it to the highest token that was given out";
 
 /// A database, as messages name it: without a password.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl Endpoint {
 
     /// The error for a row of a lock that another program has written.
     pub(super) fn foreign_token(&self) -> BackendError {
-        BackendError::unavailable(format!("{self}: {FOREIGN_TOKEN}"))
+        meaning::foreign(self, FOREIGN_TOKEN)
     }
 
     /// The failure of a script over whose answer the driver has panicked.

@@ -433,7 +433,7 @@ impl<D: Notifies> SqlStore<D> {
         let tables = &self.tables;
         let number = token.parse().ok();
         let Some(token) = number.filter(|token| *token >= TOKENS_PER_GRANT) else {
-            let foreign = Failure::stop(tables.endpoint.foreign_token());
+            let foreign = Failure::refused(tables.endpoint.foreign_token());
             return Err(foreign.with(Applied::Answered));
         };
         tables.durability.found(durable == 1, &tables.endpoint);

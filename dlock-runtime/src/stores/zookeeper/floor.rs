@@ -18,6 +18,7 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::Failure;
+use crate::stores::meaning;
 
 /// The nodes of a folder, and the floor at that moment.
 pub(super) struct Queue {
@@ -34,11 +35,14 @@ pub(super) fn path(root: &str) -> String {
 pub(super) fn read(place: &str, path: &str, data: &[u8]) -> Result<u64, BackendError> {
     let number = std::str::from_utf8(data).ok();
     number.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        BackendError::unavailable(format!(
-            "{place}, {} holds no number: dlock keeps the floor of its tokens there; set it to the \
-             highest token that was given out",
-            Shown(path)
-        ))
+        let path = Shown(path);
+        meaning::foreign(
+            place,
+            format_args!(
+                "{path} holds a value that dlock did not write; it is the floor of its tokens: set \
+                 it to the highest token that was given out"
+            ),
+        )
     })
 }
 

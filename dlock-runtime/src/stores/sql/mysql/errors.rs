@@ -59,7 +59,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         // Another connection may lead to the primary.
         1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
         1792 => Meaning::unavailable(Stop, READ_ONLY),
-        1264 | 1690 => Meaning::unavailable(Stop, FOREIGN_TOKEN),
+        1264 | 1690 => Meaning::config(FOREIGN_TOKEN),
         1021 | 1114 => Meaning::unavailable(Stop, "its disk is full; make room"),
         1040 | 1203 => Meaning::unavailable(
             Stop,

@@ -62,7 +62,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             Reconnect,
             "it is read-only, as a standby is; name the primary in the URL",
         ),
-        "22003" => Meaning::unavailable(Stop, FOREIGN_TOKEN),
+        "22003" => Meaning::config(FOREIGN_TOKEN),
         "53100" => Meaning::unavailable(Stop, "its disk is full; make room"),
         "53300" => Meaning::unavailable(
             Stop,
