@@ -43,24 +43,20 @@ impl<S: Store> Running<S> {
             return Ok(Released::NotHeld);
         };
         let ending = request.done_for().map_or(Ending::Released, Ending::Done);
-        let freed = async {
+        let freed = {
             let mut call = self.call();
-            loop {
-                let deadline = call.begin()?;
-                let (proof, attempt) = (Some(&record), &mut call.attempt);
-                let releasing = self
-                    .store
-                    .release(request, proof, ending, deadline, attempt);
-                match releasing.await {
-                    Ok(freed) => break Ok(freed),
-                    Err(failure) => {
-                        repeated |= may_have_been_done(&failure);
-                        call.failed(failure).await?;
-                    }
-                }
-            }
+            attempts!(
+                call,
+                |deadline, attempt| self.store.release(
+                    request,
+                    Some(&record),
+                    ending,
+                    deadline,
+                    attempt
+                ),
+                |failure| repeated |= may_have_been_done(failure)
+            )
         };
-        let freed = freed.await;
         if freed.is_ok() {
             self.table.remove(request.owner);
         }
@@ -202,6 +198,9 @@ impl<S: Store> Running<S> {
     /// this ends nothing else, since owners are never reused.
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
         let mut call = self.call();
+        // In doubt, the lock was broken: even an attempt that was answered counts, if it may have
+        // been run in part. A release that counted such an attempt would hide that the lease was
+        // lost before it: a server that has lost its data first refuses, and then has no lease.
         let mut repeated = false;
         let freed = attempts!(
             call,
