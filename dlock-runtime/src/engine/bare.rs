@@ -1,4 +1,8 @@
 //! A store without its engine. Tests of a store's protocol use it to send each command themselves.
+//!
+//! It is hidden from the documentation, and behind no feature: those tests (`tests/protocol`) belong
+//! to the package that users name, where a feature would be theirs too. Nothing else calls it, so a
+//! user's program does not contain it.
 
 use std::time::Duration;
 

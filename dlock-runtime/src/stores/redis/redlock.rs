@@ -82,7 +82,7 @@ impl Redlock {
         Ok(Self::over(voters))
     }
 
-    /// The first of its servers, as a store of its own.
+    /// The first of its servers, as a store of its own, for [`bare`](crate::bare).
     #[doc(hidden)]
     #[must_use]
     pub fn voter(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {

@@ -135,7 +135,7 @@ impl Cluster {
         self
     }
 
-    /// The engine, if the node that has a lock's slot decides.
+    /// The engine, if the node that has a lock's slot decides, for [`bare`](crate::bare).
     #[doc(hidden)]
     #[must_use]
     pub fn owner(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {
