@@ -5,13 +5,20 @@
 //!   at the same time (`election`); the lock is renewed and released in the same way (`lease`). A
 //!   vote is the lock on one voter.
 //! - Each voter is a running engine of its own, whose cleanup gives back what a vote may have
-//!   left. So a silent voter delays no other. This module has neither waiters, nor cleanups, nor
-//!   the timing of renewals.
+//!   left. So a silent voter delays no other. The timing of renewals and the pause after a split
+//!   vote are the work of the engine above. What this module does itself needs the answers of
+//!   several voters.
+//! - It gives votes back itself where its answer depends on that: those of a lost election
+//!   (`election`), so that the next candidate does not meet them, and those of a lease that is
+//!   released (`lease`), until they are no majority. What is not answered goes to the voters'
+//!   engines, and so does what is left of a lost lease. With a renewal, it asks for the votes that
+//!   the lease lacks (`lease`).
 //! - Each election has an owner of its own, so that commands of one election that are still in
 //!   flight cannot touch the next.
 //! - There is no queue, since no voter alone could hand a lock on. A waiter listens for the
 //!   release at every voter, and then asks again (`subscriptions`, `look`), in its turn
-//!   (`turns`).
+//!   (`turns`). Which voters have reported a release is noted for each key that is waited for
+//!   (`subscriptions`), since the engine above would wake a waiter at the first report.
 //! - Fencing tokens come from the voters' counters; `ballot` explains how, and why they rise.
 //!   `counters` raises those that lag, and goes on counting votes meanwhile.
 //! - A voter that does not answer is left out until it answers again (`member`).
