@@ -6,8 +6,9 @@
 //! after the other: the process that has been without the lock for longest asks at once, the next
 //! one a moment later. The process that has just released it asks last.
 //!
-//! Nobody has heard of a process that has never had the lock. But the answer to a release says how
-//! many were told of it. If there are more than this process knows, it lets the others go first.
+//! A process that has never had the lock is in no such message, so the others do not know it. But
+//! the answer to a release says how many processes listen. If they are more than those known here,
+//! the process that has released the lock lets the unknown ones go first.
 //!
 //! This is a matter of manners. Safety does not depend on it, and neither does progress: nobody
 //! pauses for long, and a process that does not take its turn is soon not waited for any more.

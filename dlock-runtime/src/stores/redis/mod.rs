@@ -100,6 +100,7 @@ impl Redis {
     /// certificate is in that file, instead of the system's authorities; `cert=<path>&key=<path>`
     /// is the client certificate for a server that asks for one. Nothing is connected before the
     /// first use.
+    ///
     /// # Errors
     ///
     /// The URL is not valid. The message never contains a password.

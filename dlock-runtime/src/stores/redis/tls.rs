@@ -71,8 +71,8 @@ macro_rules! own_tls {
 pub(super) use own_tls;
 
 impl Tls {
-    /// Trusts the authority that the URL names, or else those that are known. A server that asks for a certificate is shown the one
-    /// that the URL names.
+    /// Trusts the authority that the URL names, or else those that are known. A server that asks
+    /// for a certificate is shown the one that the URL names.
     pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
         let roots = match url.authority()? {
             Some(pem) => {
