@@ -16,6 +16,7 @@ use super::errors::{ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use crate::deadline::Deadline;
+use crate::duration::seconds_up;
 use crate::engine::time::Backoff;
 use crate::in_flight::{Counted, InFlight};
 use crate::store::{Applied, Failure, Scope};
@@ -270,7 +271,6 @@ impl Leases {
 
 /// The ttl in whole seconds, as etcd counts. It is rounded up, so that no lease ends too early.
 pub(super) fn seconds(ttl: Duration) -> i64 {
-    let whole = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX / 2);
-    let rest = i64::from(ttl.subsec_nanos() > 0);
-    (whole + rest).clamp(1, LONGEST_TTL)
+    let whole = i64::try_from(seconds_up(ttl)).unwrap_or(LONGEST_TTL);
+    whole.clamp(1, LONGEST_TTL)
 }

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::duration::seconds_up;
 
 /// The seconds that are added to a lease.
 const SLACK: u64 = 2;
@@ -29,8 +30,7 @@ pub(super) fn seconds(ttl: Duration) -> Result<u64, BackendError> {
             ),
         ));
     }
-    let begun = u64::from(ttl.subsec_nanos() > 0);
-    Ok(ttl.as_secs() + begun + SLACK)
+    Ok(seconds_up(ttl) + SLACK)
 }
 
 /// How long a lease lasts if the server says that its item has this many seconds left. `None`:

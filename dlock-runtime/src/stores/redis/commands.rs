@@ -10,6 +10,7 @@ use super::scripts::{self, ALIVE_FOR, Script};
 use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
 use crate::backend::owner::LONGEST_OWNER;
+use crate::duration::milliseconds_up;
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
@@ -336,9 +337,8 @@ fn ttl_ms(request: &Request) -> u64 {
 /// The duration in milliseconds, rounded up since a lease must not end before its ttl. It is
 /// limited to a century: the server refuses values that overflow its clock.
 pub(super) fn whole_ms(duration: Duration) -> u64 {
-    const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
-    let ms = duration.as_nanos().div_ceil(1_000_000).clamp(1, CENTURY);
-    u64::try_from(ms).unwrap_or(u64::MAX)
+    const CENTURY: u64 = 100 * 365 * 24 * 3600 * 1000;
+    milliseconds_up(duration).clamp(1, CENTURY)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{Mode, Request};
+use crate::duration::milliseconds_up;
 use crate::stores::asker::Asker;
 
 #[derive(Clone, Copy)]
@@ -83,7 +84,7 @@ impl<'a> Args<'a> {
 
 /// In milliseconds, rounded up.
 pub(super) fn whole_ms(ttl: Duration) -> i64 {
-    let whole = ttl.as_micros().div_ceil(1000);
     // The sum with the time of day must not overflow.
-    i64::try_from(whole).unwrap_or(i64::MAX).min(i64::MAX / 4)
+    let limited = milliseconds_up(ttl).min(i64::MAX.unsigned_abs() / 4);
+    limited.cast_signed()
 }

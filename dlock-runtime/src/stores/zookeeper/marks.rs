@@ -26,6 +26,7 @@ use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{HolderInfo, Request};
 use crate::deadline::Deadline;
+use crate::duration::milliseconds_up;
 use crate::key::Shown;
 use crate::store::{Applied, Failure, Freed};
 
@@ -42,8 +43,7 @@ impl Mark {
     /// The content of a mark, and how long it lasts. The content says that too, since servers do
     /// not show how long a node lasts (`DataNode.copyStat` of ZooKeeper 3.8).
     fn text(owner: &str, time: Duration) -> (String, Duration) {
-        let milliseconds = time.as_nanos().div_ceil(1_000_000);
-        let milliseconds = u64::try_from(milliseconds).unwrap_or(u64::MAX);
+        let milliseconds = milliseconds_up(time);
         let text = format!("{milliseconds} {owner}");
         (text, Duration::from_millis(milliseconds))
     }
