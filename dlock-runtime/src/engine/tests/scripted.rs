@@ -866,7 +866,7 @@ impl<P: Proof> Store for Scripted<P> {
 
     fn open(config: Arc<Sim>, context: Context) -> Self {
         let listens = Arc::<AtomicBool>::default();
-        config.state().voter.is_opened_by(voter::Ear {
+        config.state().voter.is_opened_by(voter::Subscriber {
             events: context.events.clone(),
             listens: Arc::clone(&listens),
         });

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 2;
 const MOST: usize = 64;
 
 /// How long a lock whose row another session may keep is sent alone, unless it is answered before.
-const SUSPECT: Duration = Duration::from_secs(60);
+const ALONE_FOR: Duration = Duration::from_secs(60);
 
 /// The requests that wait to be sent, by kind.
 pub(super) struct Batches {
@@ -35,7 +35,7 @@ pub(super) struct Batches {
     releases: Mutex<Gathering<Asked>>,
     /// The keys of batches that failed, each until it was answered alone: one of them would make
     /// the next batch fail too.
-    suspects: Mutex<HashMap<String, Instant>>,
+    asked_alone: Mutex<HashMap<String, Instant>>,
 }
 
 /// A request to take one lock, or to give it back.
@@ -89,28 +89,28 @@ impl Batches {
         Self {
             takes: gathering(),
             releases: gathering(),
-            suspects: Mutex::default(),
+            asked_alone: Mutex::default(),
         }
     }
 
-    pub(super) fn is_suspect(&self, key: &str, now: Instant) -> bool {
-        let suspects = self.suspects.lock();
-        let since = suspects.get(key);
-        since.is_some_and(|since| now.saturating_duration_since(*since) < SUSPECT)
+    pub(super) fn is_asked_alone(&self, key: &str, now: Instant) -> bool {
+        let asked_alone = self.asked_alone.lock();
+        let since = asked_alone.get(key);
+        since.is_some_and(|since| now.saturating_duration_since(*since) < ALONE_FOR)
     }
 
     /// One lock of this batch has made all of it fail.
-    pub(super) fn suspect(&self, batch: &[Asked], now: Instant) {
-        let mut suspects = self.suspects.lock();
-        suspects.retain(|_, since| now.saturating_duration_since(*since) < SUSPECT);
+    pub(super) fn ask_alone(&self, batch: &[Asked], now: Instant) {
+        let mut asked_alone = self.asked_alone.lock();
+        asked_alone.retain(|_, since| now.saturating_duration_since(*since) < ALONE_FOR);
         let keys = batch.iter().map(|asked| asked.request.key.to_string());
-        suspects.extend(keys.map(|key| (key, now)));
+        asked_alone.extend(keys.map(|key| (key, now)));
     }
 
     pub(super) fn is_answered(&self, key: &str) {
-        let mut suspects = self.suspects.lock();
-        if !suspects.is_empty() {
-            suspects.remove(key);
+        let mut asked_alone = self.asked_alone.lock();
+        if !asked_alone.is_empty() {
+            asked_alone.remove(key);
         }
     }
 

@@ -32,7 +32,7 @@ impl<D: Database> Tables<D> {
     ) -> Result<Answer, Failure> {
         let (asked, exchange) = Asked::new(request, &self.time, deadline);
         let now = self.time.now();
-        let entered = match self.batches.is_suspect(&request.key, now) {
+        let entered = match self.batches.is_asked_alone(&request.key, now) {
             true => {
                 asked.leave.takes();
                 Entered::Alone(asked)
@@ -112,7 +112,7 @@ impl<D: Database> Tables<D> {
             Err(mut failed) => {
                 failed.may_be_done = D::EACH_COMMITS;
                 if failed.retry != RetryPolicy::Again {
-                    self.batches.suspect(&batch, self.time.now());
+                    self.batches.ask_alone(&batch, self.time.now());
                 }
                 // Another session keeps the row of one of these locks, or the database refuses one
                 // of them.

@@ -18,8 +18,9 @@ use crate::store::{Applied, Failure, Store};
 /// The additional state of a voter.
 #[derive(Default)]
 pub(super) struct State {
-    ears: Vec<Ear>,
-    deaf: bool,
+    subscribers: Vec<Subscriber>,
+    /// Nobody receives its messages.
+    loses_messages: bool,
     /// Whoever holds the lock reads.
     is_read: bool,
     identity: Option<String>,
@@ -32,22 +33,24 @@ pub(super) struct State {
 }
 
 /// A process that may subscribe.
-pub(super) struct Ear {
+pub(super) struct Subscriber {
     pub(super) events: Events,
     pub(super) listens: Arc<AtomicBool>,
 }
 
 impl State {
-    pub(super) fn is_opened_by(&mut self, ear: Ear) {
-        self.ears.push(ear);
+    pub(super) fn is_opened_by(&mut self, subscriber: Subscriber) {
+        self.subscribers.push(subscriber);
     }
 
     /// Says in the answer to a release how many are told of it. `listens`: of the process that asks.
     pub(super) fn answers(&self, listens: &Arc<AtomicBool>, request: &Request) {
-        let is_told = |ear: &&Ear| !self.deaf && ear.listens.load(Ordering::Relaxed);
-        let told = self.ears.iter().filter(is_told).count();
-        let mut ears = self.ears.iter();
-        if let Some(own) = ears.find(|ear| Arc::ptr_eq(&ear.listens, listens))
+        let is_told = |subscriber: &&Subscriber| {
+            !self.loses_messages && subscriber.listens.load(Ordering::Relaxed)
+        };
+        let told = self.subscribers.iter().filter(is_told).count();
+        let mut subscribers = self.subscribers.iter();
+        if let Some(own) = subscribers.find(|subscriber| Arc::ptr_eq(&subscriber.listens, listens))
             && told > 0
         {
             own.events.told(request, told);
@@ -56,9 +59,9 @@ impl State {
 
     /// Reports that its vote was given back by this owner.
     pub(super) fn tell(&self, owner: Owner) {
-        for ear in self.ears.iter().filter(|_| !self.deaf) {
-            if ear.listens.load(Ordering::Relaxed) {
-                let events = ear.events.clone();
+        for subscriber in self.subscribers.iter().filter(|_| !self.loses_messages) {
+            if subscriber.listens.load(Ordering::Relaxed) {
+                let events = subscriber.events.clone();
                 tokio::spawn(async move {
                     sleep(ONE_WAY).await;
                     events.freed_by(&owner.to_string(), "key");
@@ -69,8 +72,8 @@ impl State {
 }
 
 impl Sim {
-    pub(in crate::engine::tests) fn is_deaf(&self, deaf: bool) {
-        self.state().voter.deaf = deaf;
+    pub(in crate::engine::tests) fn loses_messages(&self, lost: bool) {
+        self.state().voter.loses_messages = lost;
     }
 
     pub(in crate::engine::tests) fn is_read(&self, is_read: bool) {
