@@ -44,6 +44,16 @@ pub(crate) trait Kind: Sized + 'static {
         process.kill();
     }
 
+    /// See [`server::Kind::pause`].
+    fn pause(process: &Process) {
+        process.pause();
+    }
+
+    /// See [`server::Kind::resume`].
+    fn resume(process: &Process) {
+        process.resume();
+    }
+
     /// Runs statements.
     async fn run(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<()>;
 }
@@ -142,6 +152,14 @@ impl<D: Kind> server::Kind for Database<D> {
 
     fn kill(process: &mut Process) {
         D::kill(process);
+    }
+
+    fn pause(process: &Process) {
+        D::pause(process);
+    }
+
+    fn resume(process: &Process) {
+        D::resume(process);
     }
 
     async fn answers(&self, _: u32, _: &Path) -> Result<(), String> {

@@ -75,6 +75,15 @@ impl Kind for PostgreSql {
         process.quit();
     }
 
+    /// Each connection has a process of its own, which would go on to answer.
+    fn pause(process: &Process) {
+        process.pause_with_children();
+    }
+
+    fn resume(process: &Process) {
+        process.resume_with_children();
+    }
+
     async fn run(connection: &mut PgConnection, sql: &str) -> sqlx::Result<()> {
         sqlx::raw_sql(sql).execute(connection).await.map(drop)
     }

@@ -49,6 +49,16 @@ pub(crate) trait Kind {
     fn kill(process: &mut Process) {
         process.kill();
     }
+
+    /// Stops it, with all its processes that answer somebody.
+    fn pause(process: &Process) {
+        process.pause();
+    }
+
+    /// Ends that.
+    fn resume(process: &Process) {
+        process.resume();
+    }
 }
 
 /// A server that runs, killed on drop.
@@ -176,12 +186,12 @@ impl<K: Kind> Server<K> {
 
     /// `SIGSTOP`: connections stay open and nothing is answered.
     pub(crate) fn pause(&self) {
-        self.running().pause();
+        K::pause(self.running());
     }
 
     /// `SIGCONT`.
     pub(crate) fn resume(&self) {
-        self.running().resume();
+        K::resume(self.running());
     }
 
     pub(crate) fn is_running(&self) -> bool {

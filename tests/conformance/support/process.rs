@@ -100,6 +100,35 @@ impl Process {
         self.signal(Signal::SIGCONT);
     }
 
+    /// The same for a server of several processes: first itself, so that it makes no more.
+    pub fn pause_with_children(&self) {
+        self.pause();
+        for child in self.children() {
+            // One that has ended does nothing either.
+            if kill(child, Signal::SIGSTOP).is_ok() {
+                eventually_blocking("the child has stopped", || {
+                    does_nothing(child).then_some(())
+                });
+            }
+        }
+    }
+
+    /// Ends [`pause_with_children`](Self::pause_with_children).
+    pub fn resume_with_children(&self) {
+        for child in self.children() {
+            let _ = kill(child, Signal::SIGCONT);
+        }
+        self.resume();
+    }
+
+    fn children(&self) -> Vec<Pid> {
+        let id = self.id();
+        let file = format!("/proc/{id}/task/{id}/children");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let ids = text.split_whitespace().filter_map(|id| id.parse().ok());
+        ids.map(Pid::from_raw).collect()
+    }
+
     fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap_or_else(|error| panic!("cannot send {signal}: {error}"));
     }
@@ -112,6 +141,14 @@ impl Drop for Process {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Whether a process is stopped or has ended.
+fn does_nothing(process: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Its name stands before that, in parentheses.
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_none_or(|state| state.starts_with(['T', 't', 'Z', 'X']))
 }
 
 /// A command whose process the kernel kills when this process dies, since no `Drop` runs when a

@@ -163,10 +163,6 @@ impl<D: Own> Topology for OneDatabase<D> {
             let told = Duration::from_micros(D::time(&self.server).await);
             machine.is_between(before, told);
         }
-        match fault {
-            ServerFault::Killed => inflicted,
-            // A server of many processes answers those that it has.
-            _ => Inflicted::SOME_ANSWERED,
-        }
+        inflicted
     }
 }
