@@ -57,11 +57,11 @@ impl Cluster {
 
     /// A calm one whose nodes are reached through proxies that can fail.
     pub(crate) async fn behind_proxies() -> Self {
-        Self::set_up_behind_proxies(Setup::default()).await
+        Self::set_up_behind_proxies(Setup::default(), LONG).await
     }
 
-    pub(crate) async fn set_up_behind_proxies(setup: Setup) -> Self {
-        let mut servers = launch(setup.in_cluster(LONG), 2 * MASTERS).await;
+    pub(crate) async fn set_up_behind_proxies(setup: Setup, node_timeout: Duration) -> Self {
+        let mut servers = launch(setup.in_cluster(node_timeout), 2 * MASTERS).await;
         let mut proxies = Vec::new();
         for server in &mut servers {
             let proxy = Proxy::to(server.port());
@@ -280,26 +280,33 @@ impl Cluster {
         source.command::<()>(&migrating).await;
     }
 
-    /// Moves at most so many keys of a slot that is on its way.
-    pub(crate) async fn move_keys(&self, slot: usize, from: usize, to: usize, most: usize) {
+    /// Moves at most so many keys of a slot that is on its way. Which.
+    pub(crate) async fn move_keys(
+        &self,
+        slot: usize,
+        from: usize,
+        to: usize,
+        most: usize,
+    ) -> Vec<String> {
         let number = slot.to_string();
         let [source, target] = [&self.servers[from], &self.servers[to]];
         let port = target.port().to_string();
-        let mut moved = 0;
-        while moved < most {
-            let one = (most - moved).min(10).to_string();
+        let mut moved = Vec::new();
+        while moved.len() < most {
+            let one = (most - moved.len()).min(10).to_string();
             let words = ["CLUSTER", "GETKEYSINSLOT", &number, &one];
             let keys: Vec<String> = source.command(&words).await;
             if keys.is_empty() {
-                return;
+                break;
             }
-            moved += keys.len();
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000"];
             words.extend(target.password().iter().flat_map(|own| ["AUTH", own]));
             words.push("KEYS");
             words.extend(keys.iter().map(String::as_str));
             source.command::<String>(&words).await;
+            moved.extend(keys);
         }
+        moved
     }
 
     /// Moves some of the keys of a slot that is on its way, in one go. How many.

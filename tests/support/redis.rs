@@ -127,7 +127,7 @@ pub(crate) struct Redis {
     tls_port: u16,
     /// Where the nodes of a cluster speak to each other.
     bus_port: u16,
-    /// Where a cluster says that it is, if that is not its port.
+    /// Where a cluster or sentinels say that it is, if that is not its port.
     announced: Option<u16>,
     setup: Setup,
     tls: Option<Certificates>,
@@ -143,11 +143,19 @@ impl Redis {
         self.setup.in_cluster.unwrap_or_default()
     }
 
-    /// The cluster says from now on that this node is on another port.
+    /// From now on it says that it is on another port: to the nodes of its cluster, or to its
+    /// master, from which sentinels know it.
     pub(crate) async fn announce(&mut self, port: u16) {
         self.announced = Some(port);
-        let words = ["CONFIG", "SET", "cluster-announce-port", &port.to_string()];
+        let words = ["CONFIG", "SET", self.announces(), &port.to_string()];
         self.command::<()>(&words).await;
+    }
+
+    fn announces(&self) -> &'static str {
+        match self.setup.in_cluster {
+            Some(_) => "cluster-announce-port",
+            None => "replica-announce-port",
+        }
     }
 
     /// Where clients find it, password included.
@@ -345,9 +353,10 @@ impl Kind for Redis {
                 .args(["--cluster-allow-replica-migration", "no"])
                 // However long it took to copy a master, its replica may follow it.
                 .args(["--cluster-replica-validity-factor", "0"]);
-            if let Some(port) = self.announced {
-                server.args(["--cluster-announce-port", &port.to_string()]);
-            }
+        }
+        if let Some(port) = self.announced {
+            server.arg(format!("--{}", self.announces()));
+            server.arg(port.to_string());
         }
         for command in self.setup.without {
             server.args(["--rename-command", command, ""]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 pub(crate) use super::cluster::{LONG, SHORT};
 use super::machine::Machine;
 use super::port::hosts;
+use super::proxy::Proxy;
 use super::redis::{RedisServer, Setup, Watched};
 use super::wait::eventually;
 
@@ -17,6 +18,8 @@ pub(crate) struct Deployment {
     /// The first of them was the master when it all began.
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) sentinels: Vec<RedisServer>,
+    /// Where the sentinels find the servers, if that is not where they are.
+    pub(crate) proxies: Vec<Proxy>,
     /// How long a master may be silent while nobody has it replaced.
     down_after: Duration,
 }
@@ -60,16 +63,15 @@ impl Deployment {
     /// One whose sentinels leave the master alone. They find it on another port
     /// than its own if `master_port` says so.
     pub(crate) async fn calm(passwords: &Passwords, master_port: impl FnOnce(u16) -> u16) -> Self {
-        Self::start(passwords, master_port, LONG, None).await
+        Self::start(passwords, master_port, LONG).await
     }
 
     async fn start(
         passwords: &Passwords,
         master_port: impl FnOnce(u16) -> u16,
         down_after: Duration,
-        machine: Option<&Machine>,
     ) -> Self {
-        let server = || passwords.server(machine);
+        let server = || passwords.server(None);
         let master = server().start().await;
         let port = master.port();
         let replica = async || server().replica_of(port).start().await;
@@ -80,26 +82,66 @@ impl Deployment {
         Self {
             servers: vec![master, first, second],
             sentinels: vec![a, b, c],
+            proxies: Vec::new(),
             down_after,
         }
+    }
+
+    /// One whose master is replaced when it is silent for so long, with all servers on one
+    /// machine but for the sentinels. All find the servers behind proxies.
+    pub(crate) async fn behind_proxies(
+        machine: Option<&Machine>,
+        passwords: &Passwords,
+        down_after: Duration,
+    ) -> Self {
+        let server = || passwords.server(machine);
+        let mut master = server().start().await;
+        let to_master = Proxy::to(master.port());
+        master.announce(to_master.port()).await;
+        let mut all = vec![master];
+        let mut proxies = vec![to_master];
+        for _ in 0..2 {
+            let mut replica = server().replica_of(proxies[0].port()).start().await;
+            let proxy = Proxy::to(replica.port());
+            replica.announce(proxy.port()).await;
+            all.push(replica);
+            proxies.push(proxy);
+        }
+        // They say where they are when they connect.
+        let words = ["CLIENT", "KILL", "TYPE", "replica"];
+        all[0].command::<u32>(&words).await;
+        eventually(
+            "the master knows its replicas by their proxies",
+            async || {
+                let info: String = all[0].command(&["INFO", "replication"]).await;
+                let is_known = |proxy: &Proxy| info.contains(&format!("port={},", proxy.port()));
+                proxies[1..].iter().all(is_known).then_some(())
+            },
+        )
+        .await;
+        let sentinel = async || passwords.sentinel(proxies[0].port(), down_after).await;
+        let (a, b, c) = tokio::join!(sentinel(), sentinel(), sentinel());
+        let deployment = Self {
+            servers: all,
+            sentinels: vec![a, b, c],
+            proxies,
+            down_after,
+        };
+        deployment.is_ready().await;
+        deployment
     }
 
     /// One that replaces its master when a test has it do so, and never takes a busy
     /// machine for a dead master.
     pub(crate) async fn watchful() -> Self {
-        Self::ready(None, &Passwords::default(), LONG).await
+        let all = Self::start(&Passwords::default(), |port| port, LONG).await;
+        all.is_ready().await;
+        all
     }
 
-    /// One that replaces its master as soon as that is silent, with all servers on one
-    /// machine but for the sentinels.
-    pub(crate) async fn watchful_on(machine: Option<&Machine>, passwords: &Passwords) -> Self {
-        Self::ready(machine, passwords, SHORT).await
-    }
-
-    async fn ready(machine: Option<&Machine>, passwords: &Passwords, down_after: Duration) -> Self {
-        let all = Self::start(passwords, |port| port, down_after, machine).await;
-        replicated(&all.servers[0], 2).await;
-        for sentinel in &all.sentinels {
+    async fn is_ready(&self) {
+        replicated(&self.servers[0], 2).await;
+        for sentinel in &self.sentinels {
             // What it does every second or ten, so that no test waits for that. And one
             // that stood still for two seconds would do nothing for the next thirty.
             let periods = "publish-period 200 ask-period 200 info-period 1000 tilt-trigger 600000";
@@ -107,7 +149,7 @@ impl Deployment {
             let words: Vec<_> = command.split(' ').collect();
             sentinel.command::<()>(&words).await;
         }
-        for sentinel in &all.sentinels {
+        for sentinel in &self.sentinels {
             eventually("a sentinel knows all others", async || {
                 let known: HashMap<String, String> =
                     sentinel.command(&["SENTINEL", "MASTER", MASTER]).await;
@@ -115,7 +157,6 @@ impl Deployment {
             })
             .await;
         }
-        all
     }
 
     /// Where clients find it; `more` stands behind the name of the master.
@@ -135,10 +176,32 @@ impl Deployment {
             *votes.entry(port).or_default() += 1;
         }
         let (port, _) = votes.into_iter().find(|(_, votes)| *votes == 3)?;
-        let master = self.servers.iter().find(|server| server.port() == port)?;
+        let master = self
+            .servers
+            .iter()
+            .find(|server| self.seen(server) == port)?;
         let role: Vec<redis::Value> = master.try_command(&["ROLE"]).await?;
         let is_master = role.first() == Some(&redis::Value::BulkString(b"master".into()));
         is_master.then_some(master)
+    }
+
+    /// Where the sentinels find it.
+    fn seen(&self, server: &RedisServer) -> u16 {
+        let number = self.servers.iter().position(|s| s.port() == server.port());
+        let proxy = number.and_then(|number| self.proxies.get(number));
+        proxy.map_or(server.port(), Proxy::port)
+    }
+
+    /// A number that rises whenever the sentinels replace a master.
+    pub(crate) async fn epoch(&self) -> u64 {
+        let mut newest = 0;
+        for sentinel in &self.sentinels {
+            let words = ["SENTINEL", "MASTER", MASTER];
+            let known: HashMap<String, String> = sentinel.command(&words).await;
+            let epoch = known["config-epoch"].parse().expect("a number");
+            newest = newest.max(epoch);
+        }
+        newest
     }
 
     /// Kills the master, and waits until another is. Its port.
@@ -201,11 +264,11 @@ impl Deployment {
         }
         for server in &self.servers {
             eventually("all but one follow", async || {
-                let master = self.master().await?.port();
+                let master = self.seen(self.master().await?);
                 let role: Vec<redis::Value> = server.try_command(&["ROLE"]).await?;
                 let follows = role.get(2) == Some(&redis::Value::Int(master.into()))
                     && role.get(3) == Some(&redis::Value::BulkString(b"connected".into()));
-                (server.port() == master || follows).then_some(())
+                (self.seen(server) == master || follows).then_some(())
             })
             .await;
         }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::visited::Visited;
 pub use client::{Answer, Outdated, Section, Visit, now, report};
@@ -76,7 +77,13 @@ impl Resource {
     /// From now on, until [`resumed`](Self::resumed), `worker` does nothing: it is stopped or
     /// dead, and others may enter although it never left.
     pub fn suspended(&self, worker: &str) {
-        self.shared.lock().history.suspended(worker);
+        self.stopped(worker, Duration::ZERO);
+    }
+
+    /// The same, but its leases last for so long at least: others may enter after that, and if it
+    /// goes on before, it has no excuse.
+    pub fn stopped(&self, worker: &str, leases_last: Duration) {
+        self.shared.lock().history.stopped(worker, leases_last);
     }
 
     /// Ends [`suspended`](Self::suspended).
@@ -84,10 +91,16 @@ impl Resource {
         self.shared.lock().history.resumed(worker, now());
     }
 
-    /// From now on, until this is called with `false`, the store may have forgotten what
-    /// it granted, and tokens may begin again.
-    pub fn doubts(&self, doubt: bool) {
-        self.shared.lock().history.doubts(doubt);
+    /// From now on, until [`knows`](Self::knows), the store may have forgotten what it granted,
+    /// and tokens may begin again.
+    pub fn doubts(&self) {
+        self.shared.lock().history.doubts();
+    }
+
+    /// Ends [`doubts`](Self::doubts). If the store had not forgotten anything, what was excused
+    /// meanwhile is not.
+    pub fn knows(&self, forgot: bool) {
+        self.shared.lock().history.knows(forgot);
     }
 
     /// From now on, until this is called with `false`, leases may end before their time:
@@ -172,6 +185,11 @@ impl Shared {
                 .history
                 .write(worker, token, rest.parse().expect("a number")),
             "leave" => state.history.leave(worker, token),
+            "held" => {
+                let moment = rest.parse().expect("a moment");
+                state.history.held(worker, token, moment);
+                Ok(0)
+            }
             "gone" => {
                 self.hear_out(state, rest);
                 Ok(0)
@@ -211,12 +229,13 @@ impl Shared {
     }
 }
 
-/// `[read|write [asked]]`.
+/// `[read|write [asked [goes-on]]]`.
 fn entry(text: &str) -> Entry {
     let mut words = text.split_whitespace();
     Entry {
         reads: words.next() == Some("read"),
         asked: words.next().map(|moment| moment.parse().expect("a moment")),
+        goes_on: words.next() == Some("goes-on"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One call of a worker, and the line in which it tells of it.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::moment::Moment;
 
@@ -12,6 +13,8 @@ pub(crate) enum Policy {
     Patiently,
     /// Its body goes on after a loss, and comes late.
     Stubbornly,
+    /// Beside others that only read.
+    Reads,
     /// Its caller drops it at some moment.
     Dropped,
 }
@@ -37,24 +40,21 @@ pub(crate) struct Call {
     pub(crate) key: usize,
     pub(crate) policy: Policy,
     pub(crate) from: Moment,
+    /// When its body began and came to its end, if it did.
+    pub(crate) entered: Option<Moment>,
+    pub(crate) left: Option<Moment>,
     pub(crate) to: Moment,
+    /// How long its process stood still meanwhile.
+    pub(crate) still: Duration,
     /// What its body had, if there was one, and tokens are.
     pub(crate) token: u64,
     pub(crate) outcome: Outcome,
 }
 
 impl Call {
-    /// Whether it was inside its section at some time, or may have been.
-    pub(crate) fn had_the_lock(&self) -> bool {
-        matches!(
-            self.outcome,
-            Outcome::Done | Outcome::Outdated | Outcome::Lost | Outcome::Dropped
-        )
-    }
-
     /// What a line says, if it tells of a call.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("call ")?.splitn(6, ' ');
+        let mut words = line.strip_prefix("call ")?.splitn(9, ' ');
         let mut word = || words.next();
         Some(Self {
             key: word()?.parse().ok()?,
@@ -63,11 +63,15 @@ impl Call {
                 "briefly" => Policy::Briefly,
                 "patiently" => Policy::Patiently,
                 "stubbornly" => Policy::Stubbornly,
+                "reads" => Policy::Reads,
                 "dropped" => Policy::Dropped,
                 _ => return None,
             },
             from: word()?.parse().ok()?,
+            entered: moment(word()?)?,
+            left: moment(word()?)?,
             to: word()?.parse().ok()?,
+            still: Duration::from_micros(word()?.parse().ok()?),
             token: word()?.parse().ok()?,
             outcome: match word()? {
                 "done" => Outcome::Done,
@@ -83,24 +87,39 @@ impl Call {
     }
 }
 
+/// Nobody began at the very first.
+fn moment(text: &str) -> Option<Option<Moment>> {
+    let micros = text.parse().ok()?;
+    Some((micros > 0).then_some(Moment::from_micros(micros)))
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             key,
             policy,
             from,
+            entered,
+            left,
             to,
+            still,
             token,
             outcome,
         } = self;
+        let [entered, left] = [entered, left].map(|moment| moment.map_or(0, Moment::micros));
+        let still = still.as_micros();
         let policy = match policy {
             Policy::Try => "try",
             Policy::Briefly => "briefly",
             Policy::Patiently => "patiently",
             Policy::Stubbornly => "stubbornly",
+            Policy::Reads => "reads",
             Policy::Dropped => "dropped",
         };
-        write!(f, "call {key} {policy} {from} {to} {token} {outcome}")
+        write!(
+            f,
+            "call {key} {policy} {from} {entered} {left} {to} {still} {token} {outcome}"
+        )
     }
 }
 
@@ -121,6 +140,8 @@ impl fmt::Display for Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Call, Moment, Outcome, Policy};
 
     #[test]
@@ -140,6 +161,7 @@ mod tests {
             Policy::Briefly,
             Policy::Patiently,
             Policy::Stubbornly,
+            Policy::Reads,
             Policy::Dropped,
         ];
         for (outcome, policy) in outcomes.into_iter().zip(policies.into_iter().cycle()) {
@@ -148,7 +170,10 @@ mod tests {
                 key: 1,
                 policy,
                 from,
+                entered: Some(from),
+                left: None,
                 to,
+                still: Duration::from_millis(3),
                 token: 64,
                 outcome,
             };

@@ -10,30 +10,31 @@ use dlock_conformance::support::dir::TempDir;
 use dlock_conformance::support::locks::{had, impatient, nothing_left};
 use dlock_conformance::support::program::Program;
 use dlock_conformance::support::resource::Resource;
-use dlock_conformance::support::wait::{HANG, until};
+use dlock_conformance::support::wait::until;
 use fastrand::Rng;
 use tokio::time::{Instant, sleep};
 
 use crate::call::{Call, Outcome};
 use crate::fault::Fault;
+use crate::judge::Judge;
 use crate::moment::Moment;
 use crate::order;
-use crate::plan::{Plan, Step};
+use crate::plan::Plan;
 use crate::support::machine::{self, Machine};
-use crate::topology::{Inflicted, SHORT_TTL, ServerFault, Setting, Topology, clock_step};
-use crate::worker::{Orders, REQUEST_TIMEOUT, stubborn};
+use crate::topology::{Setting, Topology};
+use crate::worker::Orders;
 
 /// No history is shorter, nor has fewer faults.
 pub(crate) const LEAST: Duration = Duration::from_secs(20);
 pub(crate) const FAULTS: usize = 10;
 
+/// So many different ones, and one of them is no fault of a process.
+const KINDS: usize = 3;
+
 const WORKERS: usize = 4;
 
 /// So many locks, each with something that it protects.
 const LOCKS: usize = 2;
-
-/// What is on its way to a server when it falls silent, or from it, has arrived by then.
-const ON_ITS_WAY: Duration = Duration::from_millis(200);
 
 /// What one history came to.
 #[derive(Debug, Default)]
@@ -43,36 +44,42 @@ pub(crate) struct Outcomes {
     /// What the store's page allows while the store may have forgotten a grant, or ended
     /// leases early.
     pub(crate) excused: usize,
+    /// How many keys of locks have moved with slots.
+    pub(crate) moved: usize,
+    /// The most readers that had a lock together.
+    pub(crate) readers: usize,
     /// From the first fault to the last.
     pub(crate) lasted: Duration,
     pub(crate) setting: Setting,
 }
 
-struct Worker {
-    name: String,
-    program: Program,
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    pub(crate) program: Program,
     /// Where it runs, if that can be spoiled.
-    machine: Option<Machine>,
-    killed: bool,
+    pub(crate) machine: Option<Machine>,
+    pub(crate) killed: bool,
 }
 
-struct History {
-    topology: Box<dyn Topology>,
-    setting: Setting,
-    resources: Vec<Resource>,
+pub(crate) struct History {
+    pub(crate) topology: Box<dyn Topology>,
+    pub(crate) setting: Setting,
+    pub(crate) resources: Vec<Resource>,
     tokens: bool,
-    workers: Vec<Worker>,
+    reads: bool,
+    pub(crate) workers: Vec<Worker>,
     /// Where the file appears that ends the workers.
     dir: TempDir,
     /// What workers are told to draw from.
     draws: Rng,
-    /// From when to when nobody could be answered.
-    dark: Vec<(Moment, Moment)>,
+    /// What the calls are judged by.
+    pub(crate) known: Judge,
     /// From when to when the store may have forgotten what it had granted.
-    forgotten: Vec<(Moment, Moment)>,
+    pub(crate) forgotten: Vec<(Moment, Moment)>,
     /// A line for each fault.
     inflicted: String,
-    faults: BTreeMap<Fault, usize>,
+    pub(crate) faults: BTreeMap<Fault, usize>,
+    pub(crate) moved: usize,
     begun: Instant,
 }
 
@@ -98,18 +105,20 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
     let all = Fault::all(&*topology, &setting);
     let mut plan = Plan::new(all, setting.longest_fault(), draws.fork());
     let judge = judge(&*topology, setting).await;
-    let tokens = judge.capabilities().tokens > TokenTier::None;
+    let can = judge.capabilities();
     let mut history = History {
         topology,
         setting,
         resources: (0..LOCKS).map(|_| Resource::start()).collect(),
-        tokens,
+        tokens: can.tokens > TokenTier::None,
+        reads: can.read_write,
         workers: Vec::new(),
         dir: TempDir::default(),
         draws,
-        dark: Vec::new(),
+        known: Judge::default(),
         forgotten: Vec::new(),
         faults: BTreeMap::new(),
+        moved: 0,
         inflicted: String::new(),
         begun: Instant::now(),
     };
@@ -121,13 +130,24 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
     while begun.elapsed() < LEAST || history.faults.values().sum::<usize>() < FAULTS {
         let step = plan.step();
         let (fault, calm, from) = (step.fault, step.calm, history.begun.elapsed());
-        history.fault(step).await;
+        history.suffers(step).await;
         let (from, to) = (from.as_secs_f64(), history.begun.elapsed().as_secs_f64());
         let line = format!("{from:.3} to {to:.3}: {fault}\n");
         history.inflicted.push_str(&line);
         sleep(calm).await;
     }
     let lasted = begun.elapsed();
+    let of_processes = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::WorkerKilled | Fault::WorkerPaused | Fault::WorkerClock
+        )
+    };
+    let kinds = history.faults.keys();
+    assert!(
+        kinds.len() >= KINDS && !history.faults.keys().all(of_processes),
+        "too few kinds of faults"
+    );
     // After the last fault every lock can be had.
     history.goes_on().await;
     Outcomes {
@@ -145,18 +165,15 @@ async fn judge(topology: &dyn Topology, setting: Setting) -> LockManager {
 }
 
 impl History {
-    fn add_worker(&mut self) {
+    pub(crate) fn add_worker(&mut self) {
         let name = format!("w{}", self.workers.len());
-        for resource in &self.resources {
-            // What these do after a loss is no fault of their worker's.
-            resource.suspended(&stubborn(&name));
-        }
         let orders = Orders {
             name: name.clone(),
             url: self.topology.url(),
             ttl: self.setting.ttl(),
             resources: self.resources.iter().map(Resource::address).collect(),
             tokens: self.tokens,
+            reads: self.reads,
             stop: self.dir.path().join("stop"),
             seed: self.draws.u64(..),
         };
@@ -184,135 +201,6 @@ impl History {
         until("every lock is had again", async || self.values(), more).await;
     }
 
-    async fn fault(&mut self, step: Step) {
-        let Step {
-            fault,
-            lasting,
-            mut draws,
-            ..
-        } = step;
-        *self.faults.entry(fault).or_default() += 1;
-        match fault {
-            Fault::WorkerKilled => {
-                let victim = self.living_worker(&mut draws);
-                self.suspend(victim);
-                let victim = &mut self.workers[victim];
-                victim.program.process.kill();
-                machine::forget_clock(victim.program.process.id());
-                victim.killed = true;
-                self.add_worker();
-            }
-            Fault::WorkerPaused => self.pause_a_worker(lasting, &mut draws).await,
-            Fault::WorkerClock => {
-                let victim = self.living_worker(&mut draws);
-                let machine = self.workers[victim].machine.as_ref();
-                let machine = machine.expect("a machine that can be spoiled");
-                match draws.bool() {
-                    true => machine.clock_ahead(clock_step(&mut draws)),
-                    false => machine.clock_back(clock_step(&mut draws)),
-                }
-                sleep(lasting).await;
-            }
-            Fault::WorkerDisk => {
-                let workers = self.workers.iter().filter(|worker| !worker.killed);
-                let workers: Vec<_> = workers.map(|w| w.program.process.id()).collect();
-                let bytes = self.topology.disk_of_workers(&mut draws);
-                for worker in &workers {
-                    machine::fill_disk(*worker, bytes);
-                }
-                sleep(lasting).await;
-                for worker in &workers {
-                    machine::empty_disk(*worker);
-                }
-            }
-            Fault::Network(fault) => {
-                let proxies = self.topology.proxies();
-                let hit: Vec<_> = match draws.bool() {
-                    true => proxies.iter().collect(),
-                    false => {
-                        let count = draws.usize(1..=proxies.len());
-                        draws.choose_multiple(proxies, count)
-                    }
-                };
-                let begun = Moment::now();
-                hit.iter().for_each(|proxy| fault.begins(proxy));
-                sleep(lasting).await;
-                if fault.is_dark() && hit.len() == proxies.len() {
-                    self.dark.push((begun, Moment::now()));
-                }
-                hit.iter().for_each(|proxy| fault.ends(proxy));
-            }
-            Fault::Server(fault) => self.inflict(fault, lasting, &mut draws).await,
-        }
-    }
-
-    async fn inflict(&mut self, fault: ServerFault, lasting: Duration, draws: &mut Rng) {
-        let may_forget = self.topology.may_forget(fault);
-        let ends_leases = self.topology.ends_leases(fault) && !self.setting.lasting;
-        for resource in &self.resources {
-            if may_forget {
-                resource.doubts(true);
-            }
-            resource.ends_leases(ends_leases);
-        }
-        let begun = Moment::now();
-        let Inflicted { dark } = self.topology.inflict(fault, lasting, draws).await;
-        self.dark.extend(dark);
-        if may_forget || ends_leases {
-            // Whoever held a lock before has lost it by then.
-            sleep(SHORT_TTL + REQUEST_TIMEOUT).await;
-        }
-        for resource in &self.resources {
-            if may_forget {
-                resource.doubts(false);
-            }
-            resource.ends_leases(false);
-        }
-        if may_forget {
-            self.forgotten.push((begun, Moment::now()));
-        }
-    }
-
-    fn living_worker(&self, draws: &mut Rng) -> usize {
-        let workers = self.workers.iter().enumerate();
-        let living: Vec<_> = workers.filter(|(_, worker)| !worker.killed).collect();
-        living[draws.usize(..living.len())].0
-    }
-
-    fn suspend(&self, worker: usize) {
-        for resource in &self.resources {
-            resource.suspended(&self.workers[worker].name);
-        }
-    }
-
-    /// Shorter than its ttl, or longer.
-    async fn pause_a_worker(&mut self, lasting: Duration, draws: &mut Rng) {
-        let victim = self.living_worker(draws);
-        let lasting = match draws.bool() {
-            true => lasting,
-            false => SHORT_TTL + lasting,
-        };
-        let process = &self.workers[victim].program.process;
-        process.pause();
-        while self.topology.is_stuck().await {
-            // On a busy machine it takes a while until it gets to the end of its write.
-            process.resume();
-            until(
-                "it goes on",
-                async || self.topology.is_stuck().await,
-                |stuck| !stuck,
-            )
-            .await;
-            process.pause();
-        }
-        self.suspend(victim);
-        sleep(lasting).await;
-        for resource in &self.resources {
-            resource.resumed(&self.workers[victim].name);
-        }
-        process.resume();
-    }
-
     /// Stops the workers, and judges what there was.
     async fn ends(&mut self, judge: &LockManager) -> Outcomes {
         std::fs::write(self.dir.path().join("stop"), "").expect("a file of our own");
@@ -330,8 +218,13 @@ impl History {
         }
         for (name, told) in &calls {
             for call in told {
-                self.judge_call(name, call, told);
+                if let Some(wrong) = self.known.violation(name, call, told) {
+                    panic!("{wrong}");
+                }
             }
+        }
+        if let Some(wrong) = self.known.too_few_done(&calls) {
+            panic!("{wrong}");
         }
         for (name, told) in &calls {
             for key in 0..LOCKS {
@@ -349,17 +242,20 @@ impl History {
                 panic!("a later grant has no newer token: {older}, and then {newer}");
             }
         }
-        let mut excused = 0;
+        let (mut excused, mut readers) = (0, 0);
         for (number, resource) in self.resources.iter().enumerate() {
             had(judge, format!("counter:{number}")).await;
             let history = resource.history();
             history.check();
             excused += history.excused();
+            readers = readers.max(history.most_readers());
         }
         nothing_left(judge).await;
         let mut outcomes = Outcomes {
             faults: std::mem::take(&mut self.faults),
             excused,
+            moved: self.moved,
+            readers,
             setting: self.setting,
             ..Outcomes::default()
         };
@@ -367,41 +263,5 @@ impl History {
             *outcomes.calls.entry(call.outcome).or_default() += 1;
         }
         outcomes
-    }
-
-    /// Fails if it must not have ended like that.
-    fn judge_call(&self, name: &str, call: &Call, told: &[Call]) {
-        let Call {
-            from, to, outcome, ..
-        } = call;
-        assert!(to.since(*from) < HANG, "{name} was kept too long: {call}");
-        if let Outcome::Other(error) = outcome {
-            panic!("{name} was told {error:?}: {call}");
-        }
-        let in_the_dark = |(begun, ended): &&(Moment, Moment)| {
-            begun < from && from.since(*begun) > ON_ITS_WAY && to < ended
-        };
-        if *outcome != Outcome::Busy {
-            return;
-        }
-        if let Some((begun, ended)) = self.dark.iter().find(in_the_dark) {
-            // Another task of the same process may hold it, which needs no store.
-            let held_at_home = told.iter().any(|other| {
-                other.key == call.key
-                    && other.had_the_lock()
-                    && other.from < *to
-                    && *from < other.to
-            });
-            let meanwhile = told
-                .iter()
-                .filter(|other| other.key == call.key && other.from < *ended && *begun < other.to);
-            let meanwhile = || meanwhile.map(|other| format!("\n  {other}"));
-            assert!(
-                held_at_home,
-                "{name} was told of no outage: {call}; nobody could be asked from {begun} to \
-                 {ended}, with {}",
-                meanwhile().collect::<String>()
-            );
-        }
     }
 }

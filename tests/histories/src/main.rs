@@ -17,6 +17,7 @@ mod databases;
 mod ended;
 mod fault;
 mod history;
+mod judge;
 mod moment;
 #[cfg(test)]
 mod network;
@@ -24,6 +25,8 @@ mod order;
 mod plan;
 #[cfg(test)]
 mod starts;
+mod still;
+mod suffers;
 mod summary;
 #[path = "../../support/mod.rs"]
 mod support;

@@ -18,6 +18,14 @@ impl Moment {
         Self(u64::try_from(now.as_micros()).expect("a machine that began this century"))
     }
 
+    pub(crate) const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    pub(crate) const fn micros(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

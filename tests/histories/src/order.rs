@@ -49,7 +49,10 @@ mod tests {
             key: 0,
             policy: Policy::Patiently,
             from: moment(from),
+            entered: None,
+            left: None,
             to: moment(to),
+            still: std::time::Duration::ZERO,
             token,
             outcome: Outcome::Done,
         }

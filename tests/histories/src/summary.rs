@@ -19,6 +19,10 @@ pub(crate) struct Summary {
     calls: BTreeMap<Outcome, usize>,
     faults: BTreeMap<Fault, usize>,
     excused: usize,
+    /// How many keys of locks have moved with slots.
+    moved: usize,
+    /// The most readers that had a lock together.
+    readers: usize,
     lasted: Duration,
     /// How many had passwords and encrypted connections, and clocks that were set.
     secure: usize,
@@ -37,6 +41,8 @@ impl Summary {
             calls: BTreeMap::new(),
             faults: BTreeMap::new(),
             excused: 0,
+            moved: 0,
+            readers: 0,
             lasted: Duration::ZERO,
             secure: 0,
             spoiled: 0,
@@ -71,6 +77,8 @@ impl Summary {
             *self.faults.entry(fault).or_default() += count;
         }
         self.excused += outcomes.excused;
+        self.moved += outcomes.moved;
+        self.readers = self.readers.max(outcomes.readers);
     }
 }
 
@@ -82,6 +90,8 @@ impl fmt::Display for Summary {
             failed,
             not_started,
             excused,
+            moved,
+            readers,
             secure,
             spoiled,
             lasting,
@@ -102,6 +112,12 @@ impl fmt::Display for Summary {
         write!(f, "\n  faults:")?;
         for (fault, count) in &self.faults {
             write!(f, " {count} {fault},")?;
+        }
+        if *readers > 0 {
+            write!(f, "\n  at most {readers} readers together")?;
+        }
+        if *moved > 0 {
+            write!(f, "\n  {moved} keys of locks moved with their slots")?;
         }
         if *excused > 0 {
             let page = "while the store may have forgotten or ended leases, as its page says";

@@ -11,11 +11,12 @@ use std::time::Duration;
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 use dlock_conformance::support::process::command;
 use dlock_conformance::support::program::Program;
-use dlock_conformance::support::resource::Section;
+use dlock_conformance::support::resource::{Section, Visit};
 use fastrand::Rng;
 
 use crate::call::{Call, Outcome, Policy};
 use crate::moment::Moment;
+use crate::still::Still;
 use crate::support::machine::Machine;
 
 /// As which the program plays a worker.
@@ -27,7 +28,17 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const TASKS: u64 = 3;
 
 /// The longest body takes longer than a short lease.
-const LONGEST: Duration = Duration::from_secs(4);
+pub(crate) const LONGEST: Duration = Duration::from_secs(4);
+
+/// For how long a call waits.
+pub(crate) const BRIEFLY: Duration = Duration::from_millis(600);
+pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
+
+/// After so long at most, a call of the policy [`Policy::Dropped`] is dropped.
+pub(crate) const DROPPED_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a body that goes on after a loss says that it holds its lock.
+const SAYS: Duration = Duration::from_millis(50);
 
 /// What a worker is told when it starts, in the order of its arguments.
 #[derive(Clone, Debug)]
@@ -39,6 +50,8 @@ pub(crate) struct Orders {
     pub(crate) resources: Vec<SocketAddr>,
     /// Whether grants have tokens: without, nothing holds up a body that goes on.
     pub(crate) tokens: bool,
+    /// Whether there are locks that only read.
+    pub(crate) reads: bool,
     /// The worker ends when this file is there.
     pub(crate) stop: PathBuf,
     pub(crate) seed: u64,
@@ -54,6 +67,7 @@ impl Orders {
             .arg(self.ttl.as_millis().to_string())
             .arg(resources.join(","))
             .arg(self.tokens.to_string())
+            .arg(self.reads.to_string())
             .arg(&self.stop)
             .arg(self.seed.to_string());
         if let Some(machine) = machine {
@@ -74,16 +88,11 @@ impl Orders {
                 .map(|address| address.parse().ok())
                 .collect::<Option<_>>()?,
             tokens: next()?.parse().ok()?,
+            reads: next()?.parse().ok()?,
             stop: PathBuf::from(next()?),
             seed: next()?.parse().ok()?,
         })
     }
-}
-
-/// As whom those bodies of a worker come that go on after a loss: what they do late
-/// is theirs, and not their worker's.
-pub(crate) fn stubborn(name: &str) -> String {
-    format!("{name}-goes-on")
 }
 
 /// Why a body has not counted.
@@ -115,49 +124,95 @@ impl Failure {
 /// What a body knows.
 struct Body<'a> {
     orders: &'a Orders,
-    /// As whom it comes to what the lock protects.
-    name: String,
     number: usize,
     lasts: Duration,
-    /// What it was granted with.
+    /// When its lock was asked for.
+    asked: Moment,
+    /// Whether it goes on after a loss, or only reads.
+    goes_on: bool,
+    reads: bool,
+    /// What it was granted with, and when it began and came to its end.
     token: AtomicU64,
+    entered: AtomicU64,
+    left: AtomicU64,
 }
 
-/// Adds one to a counter that offers only read and write.
-async fn add_one(body: &Body<'_>) -> Result<(), Failure> {
+impl Body<'_> {
+    /// Says that its lock is held, if it is.
+    async fn is_held(&self, section: &mut Section) {
+        let asked = Moment::now();
+        if self.goes_on && current().is_some_and(|held| held.is_held()) {
+            let said = section.held(asked.micros().into()).await;
+            said.expect("the resource");
+        }
+    }
+
+    async fn lasts(&self, section: &mut Section) {
+        let mut left = self.lasts;
+        while !left.is_zero() {
+            let step = if self.goes_on { left.min(SAYS) } else { left };
+            tokio::time::sleep(step).await;
+            left -= step;
+            self.is_held(section).await;
+        }
+    }
+}
+
+fn mark(moment: &AtomicU64) {
+    moment.store(Moment::now().micros(), Ordering::Relaxed);
+}
+
+/// Adds one to a counter that offers only read and write; or only reads it.
+async fn work(body: &Body<'_>) -> Result<(), Failure> {
+    mark(&body.entered);
     let token = current().map_or(FencingToken::NONE, |held| held.token());
     body.token.store(token.into(), Ordering::Relaxed);
     let resource = body.orders.resources[body.number];
     let outdated = |_| Failure::Outdated;
-    let section = Section::enter(resource, &body.name, token.into()).await;
+    let asked = body.asked.micros().into();
+    let visit = Visit::new(&body.orders.name, token.into(), asked)
+        .reads(body.reads)
+        .goes_on(body.goes_on);
+    let section = Section::visit(resource, visit).await;
     let mut section = section.expect("the resource").map_err(outdated)?;
     let value = section.read().await.expect("the resource");
+    body.is_held(&mut section).await;
     let value = value.map_err(outdated)?;
-    tokio::time::sleep(body.lasts).await;
-    let written = section.write(value + 1).await.expect("the resource");
-    written.map_err(outdated)?;
+    body.lasts(&mut section).await;
+    let done = match body.reads {
+        true => section.read().await,
+        false => section.write(value + 1).await,
+    };
+    body.is_held(&mut section).await;
+    done.expect("the resource").map_err(outdated)?;
     let left = section.leave().await.expect("the resource");
+    mark(&body.left);
     left.map(drop).map_err(outdated)
 }
 
 #[distributed_lock(key = "counter:<body.number>", try)]
 async fn tries(body: &Body<'_>) -> Result<(), Failure> {
-    add_one(body).await
+    work(body).await
 }
 
-#[distributed_lock(key = "counter:<body.number>", timeout = "200ms")]
+#[distributed_lock(key = "counter:<body.number>", timeout = "600ms")]
 async fn waits_briefly(body: &Body<'_>) -> Result<(), Failure> {
-    add_one(body).await
+    work(body).await
 }
 
 #[distributed_lock(key = "counter:<body.number>", timeout = "5s")]
 async fn waits_patiently(body: &Body<'_>) -> Result<(), Failure> {
-    add_one(body).await
+    work(body).await
 }
 
 #[distributed_lock(key = "counter:<body.number>", timeout = "5s", on_lost = "continue")]
 async fn goes_on_after_a_loss(body: &Body<'_>) -> Result<(), Failure> {
-    add_one(body).await
+    work(body).await
+}
+
+#[distributed_lock(key = "counter:<body.number>", mode = "read", timeout = "5s")]
+async fn reads(body: &Body<'_>) -> Result<(), Failure> {
+    work(body).await
 }
 
 /// Plays one, until it is told to stop.
@@ -191,36 +246,38 @@ pub(crate) fn play(arguments: impl Iterator<Item = String>) {
 async fn calls(orders: &Orders, mut draws: Rng) {
     while !Path::exists(&orders.stop) {
         let number = draws.usize(..orders.resources.len());
-        let policy = match draws.u8(..10) {
+        let policy = match draws.u8(..12) {
             0..2 => Policy::Try,
             2..4 => Policy::Briefly,
             4 => Policy::Dropped,
-            8.. if orders.tokens => Policy::Stubbornly,
+            8..10 if orders.tokens => Policy::Stubbornly,
+            10.. if orders.reads => Policy::Reads,
             _ => Policy::Patiently,
         };
-        let name = match policy {
-            Policy::Stubbornly => stubborn(&orders.name),
-            _ => orders.name.clone(),
-        };
+        let (from, still) = (Moment::now(), Still::here().so_far());
         let body = Body {
             orders,
-            name,
             number,
             lasts: match draws.u8(..60) {
                 0 => LONGEST.mul_f64(draws.f64()),
                 _ => Duration::from_micros(draws.u64(..3_000)),
             },
+            asked: from,
+            goes_on: policy == Policy::Stubbornly,
+            reads: policy == Policy::Reads,
             token: AtomicU64::new(0),
+            entered: AtomicU64::new(0),
+            left: AtomicU64::new(0),
         };
-        let from = Moment::now();
         let answer = match policy {
             Policy::Try => Some(tries(&body).await),
             Policy::Briefly => Some(waits_briefly(&body).await),
             Policy::Patiently => Some(waits_patiently(&body).await),
             Policy::Stubbornly => Some(goes_on_after_a_loss(&body).await),
+            Policy::Reads => Some(reads(&body).await),
             Policy::Dropped => {
                 // From a microsecond to a second, each as likely.
-                let until = Duration::from_secs_f64(0.1_f64.powf(6.0 * draws.f64()));
+                let until = DROPPED_AFTER.mul_f64(0.1_f64.powf(6.0 * draws.f64()));
                 let answer = tokio::time::timeout(until, waits_patiently(&body)).await;
                 answer.ok()
             }
@@ -230,17 +287,25 @@ async fn calls(orders: &Orders, mut draws: Rng) {
             Some(Err(failure)) => failure.outcome(),
             None => Outcome::Dropped,
         };
+        let marked = |at: AtomicU64| Some(at.into_inner()).filter(|at| *at > 0);
         let call = Call {
             key: number,
             policy,
             from,
+            entered: marked(body.entered).map(Moment::from_micros),
+            left: marked(body.left).map(Moment::from_micros),
             to: Moment::now(),
+            still: Still::here().so_far().saturating_sub(still),
             token: body.token.into_inner(),
             outcome,
         };
         println!("{call}");
         // An error that comes at once does not make a busy loop.
-        let pause = if call.had_the_lock() { 2_000 } else { 20_000 };
+        let pause = if call.entered.is_some() {
+            2_000
+        } else {
+            20_000
+        };
         tokio::time::sleep(Duration::from_micros(draws.u64(..pause))).await;
     }
 }

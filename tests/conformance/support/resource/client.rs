@@ -50,6 +50,8 @@ pub struct Visit<'a> {
     pub reads: bool,
     /// When it asked for its lock, by [`now`]. A later stop is no excuse.
     pub asked: u128,
+    /// Its body goes on after a loss, and reports when it was [held](Section::held).
+    pub goes_on: bool,
 }
 
 impl<'a> Visit<'a> {
@@ -60,7 +62,15 @@ impl<'a> Visit<'a> {
             token,
             reads: false,
             asked,
+            goes_on: false,
         }
+    }
+
+    /// Sets whether its body goes on after a loss.
+    #[must_use]
+    pub const fn goes_on(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
+        self
     }
 
     /// Sets whether it is a reader.
@@ -91,7 +101,8 @@ impl Section {
         visit: Visit<'_>,
     ) -> io::Result<Result<Self, Outdated>> {
         let mode = if visit.reads { "read" } else { "write" };
-        let enter = format!("enter {mode} {}", visit.asked);
+        let goes_on = if visit.goes_on { " goes-on" } else { "" };
+        let enter = format!("enter {mode} {}{goes_on}", visit.asked);
         Self::come(resource, visit.worker, visit.token, &enter).await
     }
 
@@ -125,6 +136,11 @@ impl Section {
     /// Sets the value. Only one more than before is correct.
     pub async fn write(&mut self, value: u64) -> io::Result<Answer> {
         self.ask(&format!("write {value}")).await
+    }
+
+    /// Reports that `worker` was told at this moment, by [`now`], that it holds its lock.
+    pub async fn held(&mut self, moment: u128) -> io::Result<()> {
+        self.ask(&format!("held {moment}")).await.map(drop)
     }
 
     /// Reports that `worker` leaves.

@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+mod tests;
+
 /// One event, with the worker and its token.
 #[derive(Clone, Debug)]
 struct Event {
@@ -10,6 +13,18 @@ struct Event {
     worker: String,
     token: u64,
     what: What,
+    excuse: Option<Excuse>,
+}
+
+/// Why a violation may be none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excuse {
+    /// The store may have forgotten grants. It counts after all if it turns out that it has not.
+    Doubt,
+    /// It had.
+    Forgot,
+    /// Leases ended early.
+    Early,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +42,6 @@ enum What {
     /// It entered while a body with this token was inside. A working lock does not allow that if
     /// that body still does anything afterwards.
     Overtook(u64, String),
-    /// A violation while the store may have forgotten grants or ended leases early.
-    Excused(String),
 }
 
 /// How a worker enters.
@@ -39,6 +52,8 @@ pub(super) struct Entry {
     /// When it asked for its lock, if it reports that. A worker that was stopped may come late
     /// only with a lock that it had asked for before.
     pub(super) asked: Option<u128>,
+    /// Its body goes on after a loss. It reports until when it was told that it holds its lock.
+    pub(super) goes_on: bool,
 }
 
 /// A critical section that was entered and not left.
@@ -47,8 +62,17 @@ struct Open {
     worker: String,
     token: u64,
     entry: Entry,
-    /// The worker was stopped or killed while it was inside.
-    suspended: bool,
+    /// The worker was stopped or killed while it was inside, and its lease may have ended by then.
+    may_end: Option<Instant>,
+}
+
+/// A worker that was stopped or killed.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    /// Its leases may end from then on.
+    leases_end: Instant,
+    /// When it went on, by the clock of the workers.
+    until: u128,
 }
 
 /// The events, and the state for judging the next one.
@@ -65,15 +89,20 @@ pub struct History {
     newest_sent: u128,
     open: Vec<Open>,
     /// The workers that are stopped or dead now.
-    suspended: HashSet<String>,
-    /// The workers that ever were, and until when. They may come late.
-    suspects: HashMap<String, u128>,
+    stopped: HashMap<String, Stop>,
+    /// Each worker's stops that may have outlasted its leases. It may come late.
+    suspects: HashMap<String, Vec<Stop>>,
     /// When the bodies with these tokens asked for their lock.
     asked: HashMap<u64, u128>,
     /// The most readers that were inside together.
     most_readers: usize,
     /// The tokens of bodies beside which another worker entered.
     overtaken: HashSet<u64>,
+    /// The tokens of bodies that ended because another worker entered.
+    ended: HashSet<u64>,
+    /// The tokens of bodies that go on after a loss. When the request was sent with which
+    /// another worker entered beside one of them.
+    going_on: HashMap<u64, Option<u128>>,
     /// The store may have forgotten what it granted.
     doubt: bool,
     /// Leases may end before their time.
@@ -91,11 +120,13 @@ impl Default for History {
             sent: 0,
             newest_sent: 0,
             open: Vec::new(),
-            suspended: HashSet::new(),
+            stopped: HashMap::new(),
             suspects: HashMap::new(),
             asked: HashMap::new(),
             most_readers: 0,
             overtaken: HashSet::new(),
+            ended: HashSet::new(),
+            going_on: HashMap::new(),
             doubt: false,
             early: false,
         }
@@ -106,30 +137,56 @@ impl Default for History {
 type Answer = Result<u64, u64>;
 
 impl History {
-    pub(super) fn suspended(&mut self, worker: &str) {
-        self.suspended.insert(worker.to_owned());
-        self.suspects.insert(worker.to_owned(), u128::MAX);
+    /// The worker does nothing from now on, and its leases last for so long at least.
+    pub(super) fn stopped(&mut self, worker: &str, leases_last: Duration) {
+        let leases_end = Instant::now() + leases_last;
+        let until = u128::MAX;
+        let stop = Stop { leases_end, until };
+        self.stopped.insert(worker.to_owned(), stop);
         for open in self.open.iter_mut().filter(|open| open.worker == worker) {
-            open.suspended = true;
+            open.may_end.get_or_insert(leases_end);
         }
     }
 
     pub(super) fn resumed(&mut self, worker: &str, moment: u128) {
-        self.suspended.remove(worker);
-        self.suspects.insert(worker.to_owned(), moment);
+        let now = Instant::now();
+        let stop = self.stopped.remove(worker);
+        let leases_end = stop.map_or(now, |stop| stop.leases_end);
+        if now < leases_end {
+            let of_it = self.open.iter_mut().filter(|open| open.worker == worker);
+            of_it.for_each(|open| open.may_end = open.may_end.filter(|end| *end <= now));
+            return;
+        }
+        let until = moment;
+        let stop = Stop { leases_end, until };
+        let suspects = self.suspects.entry(worker.to_owned());
+        suspects.or_default().push(stop);
     }
 
     /// Whether a worker may come after its lease has ended.
     fn may_be_late(&self, worker: &str, asked: Option<u128>) -> bool {
-        let until = self.suspects.get(worker);
-        until.is_some_and(|until| asked.is_none_or(|asked| asked <= *until))
+        let now = Instant::now();
+        let stops = self.suspects.get(worker).into_iter().flatten();
+        let mut stops = stops.chain(self.stopped.get(worker));
+        stops.any(|stop| stop.leases_end <= now && asked.is_none_or(|asked| asked <= stop.until))
     }
 
-    pub(super) fn doubts(&mut self, doubt: bool) {
-        self.doubt = doubt;
-        if !doubt {
+    /// From now on the store may have forgotten what it granted.
+    pub(super) fn doubts(&mut self) {
+        self.doubt = true;
+    }
+
+    /// Ends it: now it is known whether it has.
+    pub(super) fn knows(&mut self, forgot: bool) {
+        self.doubt = false;
+        if forgot {
             // Tokens may start again below the forgotten ones.
             self.newest = 0;
+            self.ended.clear();
+        }
+        let of_doubt = self.events.iter_mut();
+        for event in of_doubt.filter(|event| event.excuse == Some(Excuse::Doubt)) {
+            event.excuse = forgot.then_some(Excuse::Forgot);
         }
     }
 
@@ -137,9 +194,10 @@ impl History {
         self.early = ends;
     }
 
-    /// Whether bodies may overlap now.
-    fn may_overlap(&self) -> bool {
-        self.doubt || self.early
+    /// Why bodies may overlap now.
+    fn excuse(&self) -> Option<Excuse> {
+        let early = self.early.then_some(Excuse::Early);
+        early.or(self.doubt.then_some(Excuse::Doubt))
     }
 
     pub(super) fn hears_what_was_sent_at(&mut self, moment: u128) {
@@ -167,33 +225,43 @@ impl History {
             return self.refuse(worker, token, "enter", entry.asked);
         }
         let overlaps = self.open.iter().filter(|open| excludes(open));
-        let overlaps = overlaps.filter(|open| !open.suspended);
+        let now = Instant::now();
+        let overlaps = overlaps.filter(|open| open.may_end.is_none_or(|end| now < end));
         for open in overlaps.cloned().collect::<Vec<_>>() {
             let (other, its) = (open.worker, open.token);
-            let what = format!("came in while {other} (token {its}) was inside");
-            self.violation(worker, token, what);
-            if let Some(Event { what, .. }) = self.events.last_mut()
-                && let What::Violation(text) = what
-            {
-                *what = What::Overtook(its, std::mem::take(text));
-                self.overtaken.insert(its);
+            if open.entry.goes_on {
+                // It shows later whether it had lost its lock by then.
+                let sent = self.excuse().is_none().then_some(self.sent);
+                self.going_on.insert(its, sent);
+                continue;
             }
+            let what =
+                format!("{worker} (token {token}) came in while {other} (token {its}) was inside");
+            self.note(worker, token, What::Overtook(its, what));
+            self.overtaken.insert(its);
         }
-        self.open.retain(|open| !excludes(open));
+        let ended = self.open.extract_if(.., |open| excludes(open));
+        let ended: Vec<_> = ended.map(|open| open.token).collect();
         self.last = self.last.max(token);
-        // Readers do not refuse each other.
         if !entry.reads || ends_others {
-            self.newest = token;
+            // Readers do not refuse each other: one that comes later may have an older token.
+            let last_ended = ended.iter().copied().max().unwrap_or_default();
+            let newest = if entry.reads { last_ended } else { token };
+            self.newest = self.newest.max(newest);
             self.newest_sent = self.sent;
         }
+        self.ended.extend(ended);
         self.asked.extend(entry.asked.map(|asked| (token, asked)));
+        if entry.goes_on {
+            self.going_on.insert(token, None);
+        }
         // A request that was sent before the process was stopped may arrive after that.
-        let suspended = self.suspended.contains(worker);
+        let stop = self.stopped.get(worker);
         self.open.push(Open {
             worker: worker.to_owned(),
             token,
             entry,
-            suspended,
+            may_end: stop.map(|stop| stop.leases_end),
         });
         if entry.reads {
             self.most_readers = self.most_readers.max(self.open.len());
@@ -208,21 +276,29 @@ impl History {
     fn count_in(&mut self, worker: &str, entry: Entry) -> Option<u64> {
         let mut open = std::mem::take(&mut self.open);
         let excludes = |open: &Open| !(open.entry.reads && entry.reads);
-        open.retain(|open| !excludes(open) || !self.may_be_late(&open.worker, open.entry.asked));
+        let is_over =
+            |open: &mut Open| excludes(open) && self.may_be_late(&open.worker, open.entry.asked);
+        let over: Vec<_> = open.extract_if(.., is_over).collect();
+        self.ended.extend(over.iter().map(|open| open.token));
         let late = self.may_be_late(worker, entry.asked) && open.iter().any(excludes);
         self.open = open;
         (!late).then_some(self.last + 1)
     }
 
+    /// Whether the body with this token has been followed by another one.
+    fn is_over(&self, token: u64) -> bool {
+        token < self.newest || self.ended.contains(&token)
+    }
+
     pub(super) fn read(&mut self, worker: &str, token: u64) -> Answer {
-        if token < self.newest {
+        if self.is_over(token) {
             return self.refuse_later(worker, token, "read");
         }
         Ok(self.value)
     }
 
     pub(super) fn write(&mut self, worker: &str, token: u64, value: u64) -> Answer {
-        if token < self.newest {
+        if self.is_over(token) {
             return self.refuse_later(worker, token, "write");
         }
         if value != self.value + 1 {
@@ -230,7 +306,7 @@ impl History {
             self.violation(worker, token, what);
         }
         // While overlaps are allowed, a lost update counts as one more write.
-        self.value = if self.may_overlap() {
+        self.value = if self.excuse().is_some() {
             self.value + 1
         } else {
             value
@@ -240,7 +316,7 @@ impl History {
     }
 
     pub(super) fn leave(&mut self, worker: &str, token: u64) -> Answer {
-        if token < self.newest {
+        if self.is_over(token) {
             if self.sent < self.newest_sent {
                 self.gone(token);
             }
@@ -265,10 +341,23 @@ impl History {
         self.events.retain(|event| !overtook(&event.what));
     }
 
+    /// A body that goes on after a loss was told at this moment that it holds its lock.
+    pub(super) fn held(&mut self, worker: &str, token: u64, moment: u128) {
+        let overtaken = self.going_on.get(&token).copied().flatten();
+        if overtaken.is_some_and(|sent| sent < moment) {
+            let what = "was told that it holds its lock, and another was inside".to_owned();
+            self.violation(worker, token, what);
+        }
+    }
+
     /// Refuses a request of a worker that was inside.
     fn refuse_later(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
         if self.sent < self.newest_sent {
             self.note(worker, token, What::Late(request));
+            return Err(self.newest);
+        }
+        if self.going_on.contains_key(&token) {
+            self.note(worker, token, What::Refused(request));
             return Err(self.newest);
         }
         let asked = self.asked.get(&token).copied();
@@ -293,26 +382,24 @@ impl History {
 
     fn violation(&mut self, worker: &str, token: u64, what: String) {
         let what = format!("{worker} (token {token}) {what}");
-        let what = match self.may_overlap() {
-            true => What::Excused(what),
-            false => What::Violation(what),
-        };
-        self.note(worker, token, what);
+        self.note(worker, token, What::Violation(what));
     }
 
     /// The number of excused violations, while the store may have forgotten or ended leases.
     pub fn excused(&self) -> usize {
-        let excused = |event: &&Event| matches!(event.what, What::Excused(_));
+        let excused = |event: &&Event| event.excuse.is_some();
         self.events.iter().filter(excused).count()
     }
 
     fn note(&mut self, worker: &str, token: u64, what: What) {
         let worker = worker.to_owned();
+        let is_wrong = matches!(what, What::Violation(_) | What::Overtook(..));
         self.events.push(Event {
             at: self.begun.elapsed(),
             worker,
             token,
             what,
+            excuse: self.excuse().filter(|_| is_wrong),
         });
     }
 
@@ -337,7 +424,8 @@ impl History {
     }
 
     fn violations(&self) -> impl Iterator<Item = &str> {
-        self.events.iter().filter_map(|event| match &event.what {
+        let events = self.events.iter().filter(|event| event.excuse.is_none());
+        events.filter_map(|event| match &event.what {
             What::Violation(what) | What::Overtook(_, what) => Some(what.as_str()),
             _ => None,
         })
@@ -387,258 +475,12 @@ impl History {
                 worker,
                 token,
                 what,
+                excuse,
             } = event;
             let at = at.as_secs_f64();
-            format!("{at:.6} {worker} (token {token}): {what:?}\n")
+            let excuse = excuse.map_or_else(String::new, |excuse| format!(", excused: {excuse:?}"));
+            format!("{at:.6} {worker} (token {token}): {what:?}{excuse}\n")
         };
         self.events.iter().map(line).collect()
-    }
-}
-
-/// Tests of the judge: it detects everything that a broken lock would do.
-#[cfg(test)]
-mod tests {
-    use super::{Entry, History};
-
-    const WRITES: Entry = Entry {
-        reads: false,
-        asked: None,
-    };
-    const READS: Entry = Entry {
-        reads: true,
-        asked: None,
-    };
-
-    fn violation(history: &History) -> &str {
-        history.violations().next().unwrap_or("none")
-    }
-
-    #[test]
-    fn a_lock_that_works_is_acquitted() {
-        let mut history = History::default();
-        for token in [64, 65, 128] {
-            history.enter("a", token, WRITES).expect("a newer token");
-            let value = history.read("a", token).expect("its turn");
-            history.write("a", token, value + 1).expect("its turn");
-            history.leave("a", token).expect("its turn");
-        }
-        history.check();
-        assert_eq!(history.value(), 3);
-    }
-
-    #[test]
-    fn an_overlap_is_seen() {
-        let mut history = History::default();
-        history.enter("a", 64, WRITES).expect("a newer token");
-        history.enter("b", 128, WRITES).expect("a newer token");
-        assert!(violation(&history).contains("came in while a"));
-    }
-
-    #[test]
-    fn a_body_that_was_dropped_does_not_overlap_unless_it_did_something() {
-        for acts in [false, true] {
-            let mut history = History::default();
-            history.suspended("a");
-            history.resumed("a", 0);
-            history.enter("a", 64, WRITES).expect("a newer token");
-            history.enter("b", 128, WRITES).expect("a newer token");
-            if acts {
-                history.read("a", 64).expect_err("an older token");
-            }
-            history.gone(64);
-            assert_eq!(violation(&history).contains("came in while a"), acts);
-        }
-    }
-
-    #[test]
-    fn what_was_sent_in_time_is_no_overlap_however_late_it_comes() {
-        for (sent, is_seen) in [(2, false), (4, true)] {
-            let mut history = History::default();
-            history.hears_what_was_sent_at(1);
-            history.enter("a", 64, WRITES).expect("a newer token");
-            history.hears_what_was_sent_at(3);
-            history.enter("b", 128, WRITES).expect("a newer token");
-            history.hears_what_was_sent_at(sent);
-            history.read("a", 64).expect_err("an older token");
-            history.leave("a", 64).expect_err("an older token");
-            assert_eq!(violation(&history) != "none", is_seen);
-        }
-    }
-
-    #[test]
-    fn a_stopped_process_does_not_overlap_but_comes_late() {
-        let mut history = History::default();
-        history.enter("a", 64, WRITES).expect("a newer token");
-        history.suspended("a");
-        history.enter("b", 128, WRITES).expect("a newer token");
-        history.resumed("a", 0);
-        history.write("a", 64, 1).expect_err("an older token");
-        history.check();
-    }
-
-    #[test]
-    fn an_overlap_without_tokens_is_seen() {
-        let mut history = History::default();
-        let number = history.enter("a", 0, WRITES).expect("a number");
-        history.leave("a", number).expect("its turn");
-        let number = history.enter("a", 0, WRITES).expect("a number");
-        assert_eq!((number, violation(&history)), (2, "none"));
-        history.enter("b", 0, WRITES).expect("a number");
-        assert!(violation(&history).contains("came in while a"));
-    }
-
-    #[test]
-    fn a_stopped_process_without_tokens_may_come_late() {
-        let mut history = History::default();
-        let late = history.enter("a", 0, WRITES).expect("a number");
-        history.suspended("a");
-        let number = history.enter("b", 0, WRITES).expect("a number");
-        history.resumed("a", 0);
-        history.write("a", late, 1).expect_err("an older number");
-        history.enter("a", 0, WRITES).expect_err("b is inside");
-        history.leave("b", number).expect("its turn");
-        // Without tokens, this cannot be recognized as late.
-        history.enter("a", 0, WRITES).expect("a number");
-        history.enter("b", 0, WRITES).expect("a number");
-        history.check();
-    }
-
-    /// For a lock that it asks for after it was resumed, it has no excuse.
-    #[test]
-    fn a_process_that_was_stopped_is_late_with_what_it_had_asked_for() {
-        for (asked, is_seen) in [(4, false), (6, true)] {
-            let entry = Entry {
-                asked: Some(asked),
-                ..WRITES
-            };
-            for token in [0, 64] {
-                let mut history = History::default();
-                history.suspended("a");
-                history.resumed("a", 5);
-                let number = history.enter("a", token, entry).expect("nobody is inside");
-                history.enter("b", 2 * token, WRITES).expect("it is seen");
-                history.write("a", number, 1).expect_err("b is inside");
-                // With tokens, a late body is recognized by its token, so an overlap is not
-                // excused.
-                assert_eq!(violation(&history) != "none", is_seen || token > 0);
-
-                let mut history = History::default();
-                history.suspended("a");
-                history
-                    .enter("b", 2 * token, WRITES)
-                    .expect("nobody is inside");
-                history.resumed("a", 5);
-                let late = history.enter("a", token, entry);
-                assert_eq!(late.is_err(), !is_seen || token > 0);
-                assert_eq!(violation(&history) != "none", is_seen);
-            }
-        }
-    }
-
-    #[test]
-    fn readers_are_inside_together() {
-        let mut history = History::default();
-        let one = history.enter("a", 0, READS).expect("a number");
-        let other = history.enter("b", 0, READS).expect("a number");
-        history.read("a", one).expect("its turn");
-        history.leave("a", one).expect("its turn");
-        history.read("b", other).expect("its turn");
-        history.leave("b", other).expect("its turn");
-        let writer = history.enter("c", 0, WRITES).expect("a number");
-        history.write("c", writer, 1).expect("its turn");
-        history.leave("c", writer).expect("its turn");
-        history.enter("a", 0, READS).expect("a number");
-        history.check();
-        assert_eq!(history.most_readers(), 2);
-    }
-
-    #[test]
-    fn a_writer_beside_a_reader_is_seen() {
-        for (inside, comes) in [(READS, WRITES), (WRITES, READS)] {
-            let mut history = History::default();
-            history.enter("a", 0, READS).expect("a number");
-            history.enter("b", 0, inside).expect("a number");
-            history.enter("c", 0, comes).expect("a number");
-            assert!(violation(&history).contains("came in while"));
-        }
-    }
-
-    #[test]
-    fn a_stopped_reader_may_come_late() {
-        let mut history = History::default();
-        let late = history.enter("a", 0, READS).expect("a number");
-        let other = history.enter("b", 0, READS).expect("a number");
-        history.suspended("a");
-        history.leave("b", other).expect("its turn");
-        let writer = history.enter("c", 0, WRITES).expect("a number");
-        history.resumed("a", 0);
-        history.read("a", late).expect_err("an older number");
-        history.enter("a", 0, READS).expect_err("c is inside");
-        history.leave("c", writer).expect("its turn");
-        // Without tokens, this cannot be recognized as late.
-        history.enter("a", 0, READS).expect("a number");
-        history.enter("c", 0, WRITES).expect("a number");
-        history.check();
-    }
-
-    #[test]
-    fn a_stopped_writer_does_not_write_beside_a_reader() {
-        let mut history = History::default();
-        let late = history.enter("a", 0, WRITES).expect("a number");
-        history.suspended("a");
-        let reader = history.enter("b", 0, READS).expect("a number");
-        history.resumed("a", 0);
-        history.write("a", late, 1).expect_err("an older number");
-        history.leave("b", reader).expect("its turn");
-        history.check();
-    }
-
-    #[test]
-    fn a_token_that_does_not_rise_is_seen() {
-        for token in [64, 63] {
-            let mut history = History::default();
-            history.enter("a", 64, WRITES).expect("a newer token");
-            history.leave("a", 64).expect("its turn");
-            history
-                .enter("b", token, WRITES)
-                .expect_err("no newer token");
-            assert!(violation(&history).contains("never stopped"));
-        }
-    }
-
-    #[test]
-    fn a_store_that_may_have_forgotten_is_excused_until_it_may_not() {
-        let mut history = History::default();
-        history.enter("a", 640, WRITES).expect("a newer token");
-        history.doubts(true);
-        history.enter("b", 64, WRITES).expect_err("no newer token");
-        assert_eq!((history.excused(), violation(&history)), (1, "none"));
-        history.doubts(false);
-        history
-            .enter("b", 128, WRITES)
-            .expect("a newer token than none");
-        assert!(violation(&history).contains("came in while a"));
-    }
-
-    #[test]
-    fn leases_that_may_end_early_excuse_an_overlap_and_no_old_token() {
-        let mut history = History::default();
-        history.enter("a", 64, WRITES).expect("a newer token");
-        history.ends_leases(true);
-        history.enter("b", 128, WRITES).expect("a newer token");
-        assert_eq!((history.excused(), violation(&history)), (1, "none"));
-        history.leave("b", 128).expect("its turn");
-        history.ends_leases(false);
-        history.enter("c", 128, WRITES).expect_err("no newer token");
-        assert!(violation(&history).contains("never stopped"));
-    }
-
-    #[test]
-    fn a_lost_update_is_seen() {
-        let mut history = History::default();
-        history.enter("a", 64, WRITES).expect("a newer token");
-        history.write("a", 64, 1).expect("its turn");
-        history.write("a", 64, 1).expect("its turn");
-        assert!(violation(&history).contains("wrote 1 over 1"));
     }
 }

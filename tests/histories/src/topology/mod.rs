@@ -64,10 +64,12 @@ impl Setting {
     fn draw(store: &str, draws: &mut Rng) -> Self {
         let has_secrets = !matches!(store, "sqlite" | "memcached");
         let (secure, spoiled) = (draws.bool(), draws.bool());
+        let lasting = draws.u8(..3) == 0;
         Self {
             secure: secure && has_secrets,
-            spoiled,
-            lasting: draws.u8(..3) == 0,
+            // A file that nobody may kill its writers for has too few other faults.
+            spoiled: spoiled || (lasting && store == "sqlite"),
+            lasting,
         }
     }
 
@@ -113,14 +115,20 @@ pub(crate) fn clock_step(draws: &mut Rng) -> Duration {
 pub(crate) struct Inflicted {
     /// From when to when nobody could be answered at all.
     pub(crate) dark: Option<(Moment, Moment)>,
+    /// How many keys of locks have moved with a slot.
+    pub(crate) moved: usize,
 }
 
 impl Inflicted {
-    pub(crate) const SOME_ANSWERED: Self = Self { dark: None };
+    pub(crate) const SOME_ANSWERED: Self = Self {
+        dark: None,
+        moved: 0,
+    };
 
     pub(crate) fn dark_since(from: Moment) -> Self {
         Self {
             dark: Some((from, Moment::now())),
+            moved: 0,
         }
     }
 }
@@ -148,6 +156,25 @@ pub(crate) trait Topology {
     fn may_forget(&self, fault: ServerFault) -> bool {
         let _ = fault;
         false
+    }
+
+    /// The same of the faults of the network.
+    fn network_may_forget(&self) -> bool {
+        false
+    }
+
+    /// Whether it has forgotten something since this was asked before. Asked after a fault that
+    /// [may make it](Self::may_forget), when that is over.
+    async fn has_forgotten(&mut self) -> bool {
+        true
+    }
+
+    /// Waits until its servers are together again after a fault of the network.
+    async fn settles(&mut self) {}
+
+    /// What a lease lasts that nobody renews.
+    fn longest_lease(&self, setting: Setting) -> Duration {
+        setting.ttl()
     }
 
     /// Whether leases may come back by this that were given back, until they end by

@@ -14,6 +14,9 @@ use crate::support::port::hosts;
 use crate::support::proxy::Proxy;
 use crate::support::zookeeper::{Cuts, Ensemble, Setup};
 
+/// In seconds. Some pauses of a process last longer, whatever the ttl.
+const SESSION_TIMEOUT: u64 = 6;
+
 pub(crate) struct Servers {
     ensemble: Ensemble,
     cuts: Cuts,
@@ -71,16 +74,16 @@ impl Servers {
             .collect()
     }
 
-    /// A session that a pause of its process outlives is of no use here.
     fn url_at(&self, ports: &[u16]) -> String {
         let hosts = hosts(ports);
         if !self.setting.secure {
-            return format!("zookeeper://{hosts}/histories?session_timeout=6s");
+            return format!("zookeeper://{hosts}/histories?session_timeout={SESSION_TIMEOUT}s");
         }
         let authorities = self.authorities();
         let authorities = authorities.display();
         format!(
-            "zookeeper+tls://alice:hunter2@{hosts}/histories?session_timeout=6s&ca={authorities}"
+            "zookeeper+tls://alice:hunter2@{hosts}/histories\
+             ?session_timeout={SESSION_TIMEOUT}s&ca={authorities}"
         )
     }
 }
@@ -114,6 +117,11 @@ impl Topology for Servers {
                 ServerFault::DiskFull,
             ],
         )
+    }
+
+    /// A lease ends with its session.
+    fn longest_lease(&self, setting: Setting) -> Duration {
+        setting.ttl().min(Duration::from_secs(SESSION_TIMEOUT))
     }
 
     /// Sessions are measured by the monotonic clock.
