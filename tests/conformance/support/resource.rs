@@ -114,6 +114,11 @@ impl Resource {
         self.shared.lock().history.value()
     }
 
+    /// How many times somebody has entered.
+    pub fn entries(&self) -> u64 {
+        self.shared.lock().history.entries()
+    }
+
     /// The history so far.
     pub fn history(&self) -> History {
         self.shared.lock().history.clone()
@@ -229,13 +234,17 @@ impl Shared {
     }
 }
 
-/// `[read|write [asked [goes-on]]]`.
+/// `[read|write [asked [goes-on|ends [permits]]]]`.
 fn entry(text: &str) -> Entry {
     let mut words = text.split_whitespace();
     Entry {
         reads: words.next() == Some("read"),
         asked: words.next().map(|moment| moment.parse().expect("a moment")),
         goes_on: words.next() == Some("goes-on"),
+        permits: words
+            .next()
+            .map(|permits| permits.parse().expect("a number"))
+            .filter(|permits| *permits > 0),
     }
 }
 

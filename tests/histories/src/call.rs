@@ -15,6 +15,8 @@ pub(crate) enum Policy {
     Stubbornly,
     /// Beside others that only read.
     Reads,
+    /// With a permit, beside others that have one.
+    Shares,
     /// Its caller drops it at some moment.
     Dropped,
 }
@@ -64,6 +66,7 @@ impl Call {
                 "patiently" => Policy::Patiently,
                 "stubbornly" => Policy::Stubbornly,
                 "reads" => Policy::Reads,
+                "shares" => Policy::Shares,
                 "dropped" => Policy::Dropped,
                 _ => return None,
             },
@@ -114,6 +117,7 @@ impl fmt::Display for Call {
             Policy::Patiently => "patiently",
             Policy::Stubbornly => "stubbornly",
             Policy::Reads => "reads",
+            Policy::Shares => "shares",
             Policy::Dropped => "dropped",
         };
         write!(
@@ -162,6 +166,7 @@ mod tests {
             Policy::Patiently,
             Policy::Stubbornly,
             Policy::Reads,
+            Policy::Shares,
             Policy::Dropped,
         ];
         for (outcome, policy) in outcomes.into_iter().zip(policies.into_iter().cycle()) {

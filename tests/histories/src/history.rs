@@ -33,8 +33,9 @@ const KINDS: usize = 3;
 
 const WORKERS: usize = 4;
 
-/// So many locks, each with something that it protects.
-const LOCKS: usize = 2;
+/// So many exclusive locks, each with something that it protects. Where there are permits, there is
+/// one more that several may have.
+pub(crate) const LOCKS: usize = 2;
 
 /// What one history came to.
 #[derive(Debug, Default)]
@@ -46,7 +47,9 @@ pub(crate) struct Outcomes {
     pub(crate) excused: usize,
     /// How many keys of locks have moved with slots.
     pub(crate) moved: usize,
-    /// The most readers that had a lock together.
+    /// How many calls were done that no fault met, and how many had an error.
+    pub(crate) served: [usize; 2],
+    /// The most readers that had a lock together, or bodies with permits.
     pub(crate) readers: usize,
     /// From the first fault to the last.
     pub(crate) lasted: Duration,
@@ -109,7 +112,9 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
     let mut history = History {
         topology,
         setting,
-        resources: (0..LOCKS).map(|_| Resource::start()).collect(),
+        resources: (0..LOCKS + usize::from(can.permits))
+            .map(|_| Resource::start())
+            .collect(),
         tokens: can.tokens > TokenTier::None,
         reads: can.read_write,
         workers: Vec::new(),
@@ -174,6 +179,7 @@ impl History {
             resources: self.resources.iter().map(Resource::address).collect(),
             tokens: self.tokens,
             reads: self.reads,
+            permits: self.resources.len() > LOCKS,
             stop: self.dir.path().join("stop"),
             seed: self.draws.u64(..),
         };
@@ -189,9 +195,11 @@ impl History {
         });
     }
 
-    /// How often each lock did its work so far.
+    /// How often each lock was had so far, and counters were written.
     fn values(&self) -> Vec<u64> {
-        self.resources.iter().map(Resource::value).collect()
+        let counters = self.resources[..LOCKS].iter().map(Resource::value);
+        let shared = self.resources[LOCKS..].iter().map(Resource::entries);
+        counters.chain(shared).collect()
     }
 
     /// Waits until every lock is had again.
@@ -223,11 +231,10 @@ impl History {
                 }
             }
         }
-        if let Some(wrong) = self.known.too_few_done(&calls) {
-            panic!("{wrong}");
-        }
+        let served = self.known.served(&calls);
+        let served = served.unwrap_or_else(|wrong| panic!("{wrong}"));
         for (name, told) in &calls {
-            for key in 0..LOCKS {
+            for key in 0..self.resources.len() {
                 // A process that has seen a token gets a newer one, whatever was forgotten.
                 let of_it = told.iter().filter(|call| call.key == key);
                 if let Some((older, newer)) = order::violation(of_it, &[]) {
@@ -235,7 +242,7 @@ impl History {
                 }
             }
         }
-        for key in 0..LOCKS {
+        for key in 0..self.resources.len() {
             let all = calls.iter().flat_map(|(_, told)| told);
             let of_it = all.filter(|call| call.key == key);
             if let Some((older, newer)) = order::violation(of_it, &self.forgotten) {
@@ -255,6 +262,7 @@ impl History {
             faults: std::mem::take(&mut self.faults),
             excused,
             moved: self.moved,
+            served,
             readers,
             setting: self.setting,
             ..Outcomes::default()

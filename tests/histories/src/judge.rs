@@ -101,8 +101,9 @@ impl Judge {
         ))
     }
 
-    /// What is wrong with all calls together: a store that serves nobody.
-    pub(crate) fn too_few_done(&self, calls: &[(&str, Vec<Call>)]) -> Option<String> {
+    /// How many calls were done that no fault met, and how many had an error in spite of that; or
+    /// what is wrong with all of them together: a store that serves nobody.
+    pub(crate) fn served(&self, calls: &[(&str, Vec<Call>)]) -> Result<[usize; 2], String> {
         let mut outcomes = BTreeMap::<&Outcome, usize>::new();
         for (name, told) in calls {
             let met = |call: &Call| {
@@ -119,7 +120,12 @@ impl Judge {
         let done = count(&Outcome::Done);
         let not_done = count(&Outcome::Unavailable) + count(&Outcome::Lost);
         let enough = done > 0 && done as f64 >= LEAST_DONE * (done + not_done) as f64;
-        (!enough).then(|| format!("few calls were done that no fault met: {outcomes:?}"))
+        match enough {
+            true => Ok([done, not_done]),
+            false => Err(format!(
+                "few calls were done that no fault met: {outcomes:?}"
+            )),
+        }
     }
 }
 
@@ -152,7 +158,7 @@ fn out_of_time(call: &Call) -> Option<Long> {
         // Asked once more where nobody heard the answer.
         Policy::Try => 3 * REQUEST_TIMEOUT,
         Policy::Briefly => BRIEFLY,
-        Policy::Patiently | Policy::Stubbornly | Policy::Reads => PATIENTLY,
+        Policy::Patiently | Policy::Stubbornly | Policy::Reads | Policy::Shares => PATIENTLY,
         Policy::Dropped => DROPPED_AFTER,
     };
     let entered = call.entered.unwrap_or(call.to);
@@ -237,6 +243,7 @@ mod tests {
             (Policy::Patiently, 5_000),
             (Policy::Stubbornly, 5_000),
             (Policy::Reads, 5_000),
+            (Policy::Shares, 5_000),
             (Policy::Dropped, 1_000),
         ] {
             let mut long = call(policy, 0, limit + 3_500, Outcome::Done);
@@ -328,7 +335,7 @@ mod tests {
             let all = all.into_iter().flat_map(|(count, outcome)| {
                 std::iter::repeat_n(call(Policy::Try, from, from + 1, outcome), count)
             });
-            judge().too_few_done(&[("w0", all.collect())]).is_some()
+            judge().served(&[("w0", all.collect())]).is_err()
         };
         assert!(of(1, 99, 20_000));
         assert!(of(0, 0, 20_000));

@@ -21,7 +21,9 @@ pub(crate) struct Summary {
     excused: usize,
     /// How many keys of locks have moved with slots.
     moved: usize,
-    /// The most readers that had a lock together.
+    /// How many calls were done that no fault met, and how many had an error.
+    served: [usize; 2],
+    /// The most readers that had a lock together, or bodies with permits.
     readers: usize,
     lasted: Duration,
     /// How many had passwords and encrypted connections, and clocks that were set.
@@ -42,6 +44,7 @@ impl Summary {
             faults: BTreeMap::new(),
             excused: 0,
             moved: 0,
+            served: [0, 0],
             readers: 0,
             lasted: Duration::ZERO,
             secure: 0,
@@ -78,6 +81,9 @@ impl Summary {
         }
         self.excused += outcomes.excused;
         self.moved += outcomes.moved;
+        for (all, count) in self.served.iter_mut().zip(outcomes.served) {
+            *all += count;
+        }
         self.readers = self.readers.max(outcomes.readers);
     }
 }
@@ -91,6 +97,7 @@ impl fmt::Display for Summary {
             not_started,
             excused,
             moved,
+            served: [done, not_done],
             readers,
             secure,
             spoiled,
@@ -109,12 +116,19 @@ impl fmt::Display for Summary {
         for (outcome, count) in &self.calls {
             write!(f, " {count} {outcome},")?;
         }
+        write!(
+            f,
+            "\n  of those that no fault met, {done} done, {not_done} with an error"
+        )?;
         write!(f, "\n  faults:")?;
         for (fault, count) in &self.faults {
             write!(f, " {count} {fault},")?;
         }
         if *readers > 0 {
-            write!(f, "\n  at most {readers} readers together")?;
+            write!(
+                f,
+                "\n  at most {readers} readers, or bodies with permits, together"
+            )?;
         }
         if *moved > 0 {
             write!(f, "\n  {moved} keys of locks moved with their slots")?;

@@ -15,6 +15,7 @@ use dlock_conformance::support::resource::{Section, Visit};
 use fastrand::Rng;
 
 use crate::call::{Call, Outcome, Policy};
+use crate::history::LOCKS;
 use crate::moment::Moment;
 use crate::still::Still;
 use crate::support::machine::Machine;
@@ -37,6 +38,9 @@ pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
 /// After so long at most, a call of the policy [`Policy::Dropped`] is dropped.
 pub(crate) const DROPPED_AFTER: Duration = Duration::from_secs(1);
 
+/// The last lock may be had by so many at once.
+const PERMITS: u32 = 2;
+
 /// How often a body that goes on after a loss says that it holds its lock.
 const SAYS: Duration = Duration::from_millis(50);
 
@@ -52,6 +56,8 @@ pub(crate) struct Orders {
     pub(crate) tokens: bool,
     /// Whether there are locks that only read.
     pub(crate) reads: bool,
+    /// Whether there are permits: those of the last resource.
+    pub(crate) permits: bool,
     /// The worker ends when this file is there.
     pub(crate) stop: PathBuf,
     pub(crate) seed: u64,
@@ -68,6 +74,7 @@ impl Orders {
             .arg(resources.join(","))
             .arg(self.tokens.to_string())
             .arg(self.reads.to_string())
+            .arg(self.permits.to_string())
             .arg(&self.stop)
             .arg(self.seed.to_string());
         if let Some(machine) = machine {
@@ -89,6 +96,7 @@ impl Orders {
                 .collect::<Option<_>>()?,
             tokens: next()?.parse().ok()?,
             reads: next()?.parse().ok()?,
+            permits: next()?.parse().ok()?,
             stop: PathBuf::from(next()?),
             seed: next()?.parse().ok()?,
         })
@@ -131,6 +139,7 @@ struct Body<'a> {
     /// Whether it goes on after a loss, or only reads.
     goes_on: bool,
     reads: bool,
+    permits: Option<usize>,
     /// What it was granted with, and when it began and came to its end.
     token: AtomicU64,
     entered: AtomicU64,
@@ -162,7 +171,7 @@ fn mark(moment: &AtomicU64) {
     moment.store(Moment::now().micros(), Ordering::Relaxed);
 }
 
-/// Adds one to a counter that offers only read and write; or only reads it.
+/// Adds one to a counter that offers only read and write. Or it does not add anything.
 async fn work(body: &Body<'_>) -> Result<(), Failure> {
     mark(&body.entered);
     let token = current().map_or(FencingToken::NONE, |held| held.token());
@@ -172,6 +181,7 @@ async fn work(body: &Body<'_>) -> Result<(), Failure> {
     let asked = body.asked.micros().into();
     let visit = Visit::new(&body.orders.name, token.into(), asked)
         .reads(body.reads)
+        .permits(body.permits)
         .goes_on(body.goes_on);
     let section = Section::visit(resource, visit).await;
     let mut section = section.expect("the resource").map_err(outdated)?;
@@ -179,7 +189,7 @@ async fn work(body: &Body<'_>) -> Result<(), Failure> {
     body.is_held(&mut section).await;
     let value = value.map_err(outdated)?;
     body.lasts(&mut section).await;
-    let done = match body.reads {
+    let done = match body.reads || body.permits.is_some() {
         true => section.read().await,
         false => section.write(value + 1).await,
     };
@@ -215,6 +225,11 @@ async fn reads(body: &Body<'_>) -> Result<(), Failure> {
     work(body).await
 }
 
+#[distributed_lock(key = "counter:<body.number>", permits = PERMITS, timeout = "5s")]
+async fn shares_with_others(body: &Body<'_>) -> Result<(), Failure> {
+    work(body).await
+}
+
 /// Plays one, until it is told to stop.
 pub(crate) fn play(arguments: impl Iterator<Item = String>) {
     let orders = Orders::read(arguments).expect("what a worker is told");
@@ -245,14 +260,19 @@ pub(crate) fn play(arguments: impl Iterator<Item = String>) {
 /// One call after the other.
 async fn calls(orders: &Orders, mut draws: Rng) {
     while !Path::exists(&orders.stop) {
-        let number = draws.usize(..orders.resources.len());
-        let policy = match draws.u8(..12) {
+        let policy = match draws.u8(..14) {
             0..2 => Policy::Try,
             2..4 => Policy::Briefly,
             4 => Policy::Dropped,
             8..10 if orders.tokens => Policy::Stubbornly,
-            10.. if orders.reads => Policy::Reads,
+            10..12 if orders.reads => Policy::Reads,
+            12.. if orders.permits => Policy::Shares,
             _ => Policy::Patiently,
+        };
+        let shares = policy == Policy::Shares;
+        let number = match shares {
+            true => LOCKS,
+            false => draws.usize(..LOCKS),
         };
         let (from, still) = (Moment::now(), Still::here().so_far());
         let body = Body {
@@ -260,11 +280,14 @@ async fn calls(orders: &Orders, mut draws: Rng) {
             number,
             lasts: match draws.u8(..60) {
                 0 => LONGEST.mul_f64(draws.f64()),
+                // Long enough that several are inside.
+                _ if shares => Duration::from_micros(draws.u64(..30_000)),
                 _ => Duration::from_micros(draws.u64(..3_000)),
             },
             asked: from,
             goes_on: policy == Policy::Stubbornly,
             reads: policy == Policy::Reads,
+            permits: shares.then_some(PERMITS as usize),
             token: AtomicU64::new(0),
             entered: AtomicU64::new(0),
             left: AtomicU64::new(0),
@@ -275,6 +298,7 @@ async fn calls(orders: &Orders, mut draws: Rng) {
             Policy::Patiently => Some(waits_patiently(&body).await),
             Policy::Stubbornly => Some(goes_on_after_a_loss(&body).await),
             Policy::Reads => Some(reads(&body).await),
+            Policy::Shares => Some(shares_with_others(&body).await),
             Policy::Dropped => {
                 // From a microsecond to a second, each as likely.
                 let until = DROPPED_AFTER.mul_f64(0.1_f64.powf(6.0 * draws.f64()));

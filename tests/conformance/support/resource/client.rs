@@ -52,6 +52,8 @@ pub struct Visit<'a> {
     pub asked: u128,
     /// Its body goes on after a loss, and reports when it was [held](Section::held).
     pub goes_on: bool,
+    /// If it has one of so many permits: nothing but that is asked of it.
+    pub permits: Option<usize>,
 }
 
 impl<'a> Visit<'a> {
@@ -63,7 +65,15 @@ impl<'a> Visit<'a> {
             reads: false,
             asked,
             goes_on: false,
+            permits: None,
         }
+    }
+
+    /// Sets how many may be inside at once, each with a permit.
+    #[must_use]
+    pub const fn permits(mut self, permits: Option<usize>) -> Self {
+        self.permits = permits;
+        self
     }
 
     /// Sets whether its body goes on after a loss.
@@ -101,8 +111,9 @@ impl Section {
         visit: Visit<'_>,
     ) -> io::Result<Result<Self, Outdated>> {
         let mode = if visit.reads { "read" } else { "write" };
-        let goes_on = if visit.goes_on { " goes-on" } else { "" };
-        let enter = format!("enter {mode} {}{goes_on}", visit.asked);
+        let goes_on = if visit.goes_on { "goes-on" } else { "ends" };
+        let permits = visit.permits.unwrap_or_default();
+        let enter = format!("enter {mode} {} {goes_on} {permits}", visit.asked);
         Self::come(resource, visit.worker, visit.token, &enter).await
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+mod permits;
 #[cfg(test)]
 mod tests;
 
@@ -39,9 +40,9 @@ enum What {
     Reported(String),
     /// Something that a working lock never allows.
     Violation(String),
-    /// It entered while a body with this token was inside. A working lock does not allow that if
-    /// that body still does anything afterwards.
-    Overtook(u64, String),
+    /// It entered while a body with this token was inside, or as many as there are permits. A
+    /// working lock does not allow that if that body still does anything afterwards.
+    Overtook(Vec<u64>, String),
 }
 
 /// How a worker enters.
@@ -54,6 +55,8 @@ pub(super) struct Entry {
     pub(super) asked: Option<u128>,
     /// Its body goes on after a loss. It reports until when it was told that it holds its lock.
     pub(super) goes_on: bool,
+    /// So many may be inside at once, all of them with a permit.
+    pub(super) permits: Option<usize>,
 }
 
 /// A critical section that was entered and not left.
@@ -94,8 +97,9 @@ pub struct History {
     suspects: HashMap<String, Vec<Stop>>,
     /// When the bodies with these tokens asked for their lock.
     asked: HashMap<u64, u128>,
-    /// The most readers that were inside together.
+    /// The most readers, or bodies with permits, that were inside together.
     most_readers: usize,
+    entries: u64,
     /// The tokens of bodies beside which another worker entered.
     overtaken: HashSet<u64>,
     /// The tokens of bodies that ended because another worker entered.
@@ -124,6 +128,7 @@ impl Default for History {
             suspects: HashMap::new(),
             asked: HashMap::new(),
             most_readers: 0,
+            entries: 0,
             overtaken: HashSet::new(),
             ended: HashSet::new(),
             going_on: HashMap::new(),
@@ -211,6 +216,9 @@ impl History {
     /// Returns the number that the worker must show from now on: the token, or for a grant
     /// without one (0), the next number.
     pub(super) fn enter(&mut self, worker: &str, token: u64, entry: Entry) -> Answer {
+        if let Some(permits) = entry.permits {
+            return Ok(self.comes_in(worker, token, entry, permits));
+        }
         let excludes = |open: &Open| !(open.entry.reads && entry.reads);
         let ends_others = self.open.iter().any(excludes);
         let token = match token {
@@ -237,7 +245,7 @@ impl History {
             }
             let what =
                 format!("{worker} (token {token}) came in while {other} (token {its}) was inside");
-            self.note(worker, token, What::Overtook(its, what));
+            self.note(worker, token, What::Overtook(vec![its], what));
             self.overtaken.insert(its);
         }
         let ended = self.open.extract_if(.., |open| excludes(open));
@@ -266,6 +274,7 @@ impl History {
         if entry.reads {
             self.most_readers = self.most_readers.max(self.open.len());
         }
+        self.entries += 1;
         self.note(worker, token, What::Entered);
         Ok(token)
     }
@@ -337,7 +346,7 @@ impl History {
         if self.events.iter().any(acted) {
             return;
         }
-        let overtook = |what: &What| matches!(what, What::Overtook(its, _) if *its == token);
+        let overtook = |what: &What| matches!(what, What::Overtook(its, _) if its.contains(&token));
         self.events.retain(|event| !overtook(&event.what));
     }
 
@@ -408,6 +417,11 @@ impl History {
         self.newest
     }
 
+    /// How many times somebody has entered.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
     /// The counter's value.
     pub fn value(&self) -> u64 {
         self.value
@@ -443,7 +457,7 @@ impl History {
         self.of(worker).filter(wrote).count()
     }
 
-    /// The most readers that were inside together.
+    /// The most readers, or bodies with permits, that were inside together.
     pub fn most_readers(&self) -> usize {
         self.most_readers
     }

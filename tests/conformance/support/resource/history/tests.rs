@@ -8,6 +8,7 @@ const WRITES: Entry = Entry {
     reads: false,
     asked: None,
     goes_on: false,
+    permits: None,
 };
 const READS: Entry = Entry {
     reads: true,
@@ -366,4 +367,52 @@ fn readers_come_in_any_order() {
     history.check();
     history.enter("d", 256, WRITES).expect("it is seen");
     assert!(violation(&history).contains("came in while b"));
+}
+
+const SHARES: Entry = Entry {
+    permits: Some(2),
+    ..WRITES
+};
+
+#[test]
+fn no_more_are_inside_than_there_are_permits() {
+    let mut history = History::default();
+    history.enter("a", 64, SHARES).expect("a permit");
+    history.enter("b", 128, SHARES).expect("a permit");
+    history.leave("a", 64).expect("its turn");
+    history.enter("c", 192, SHARES).expect("a permit");
+    history.check();
+    assert_eq!((history.most_readers(), history.entries()), (2, 3));
+    history.enter("d", 256, SHARES).expect("it is seen");
+    assert!(violation(&history).contains("beside [128, 192]"));
+    // One of them had lost its permit, and was dropped.
+    history.gone(192);
+    assert_eq!(violation(&history), "none");
+}
+
+#[test]
+fn a_permit_of_who_stands_still_is_free_when_its_lease_has_ended() {
+    for (lasts, is_seen) in [(Duration::ZERO, false), (Duration::from_secs(600), true)] {
+        let mut history = History::default();
+        history.enter("a", 64, SHARES).expect("a permit");
+        history.enter("b", 128, SHARES).expect("a permit");
+        history.stopped("a", lasts);
+        history.enter("c", 192, SHARES).expect("it is seen");
+        assert_eq!(violation(&history) != "none", is_seen);
+    }
+}
+
+#[test]
+fn who_was_stopped_comes_late_with_a_permit_that_it_had_asked_for() {
+    for (asked, is_seen) in [(4, false), (6, true)] {
+        let mut history = History::default();
+        history.stopped("a", Duration::ZERO);
+        history.enter("b", 128, SHARES).expect("a permit");
+        history.enter("c", 192, SHARES).expect("a permit");
+        history.resumed("a", 5);
+        let asked = Some(asked);
+        let late = Entry { asked, ..SHARES };
+        history.enter("a", 64, late).expect("it is seen");
+        assert_eq!(violation(&history) != "none", is_seen);
+    }
 }
