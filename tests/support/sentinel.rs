@@ -107,7 +107,8 @@ impl Deployment {
             all.push(replica);
             proxies.push(proxy);
         }
-        // They say where they are when they connect.
+        // They say where they are when they connect, and may have begun that before.
+        replicated(&all[0], 2).await;
         let words = ["CLIENT", "KILL", "TYPE", "replica"];
         all[0].command::<u32>(&words).await;
         eventually(
