@@ -20,6 +20,7 @@ use crate::judge::Judge;
 use crate::moment::Moment;
 use crate::order;
 use crate::plan::Plan;
+use crate::still::Still;
 use crate::support::machine::{self, Machine};
 use crate::topology::{Setting, Topology};
 use crate::worker::Orders;
@@ -83,6 +84,8 @@ pub(crate) struct History {
     inflicted: String,
     pub(crate) faults: BTreeMap<Fault, usize>,
     pub(crate) moved: usize,
+    /// How long this process had stood still when the last fault began.
+    pub(crate) still: Duration,
     begun: Instant,
 }
 
@@ -124,6 +127,7 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
         forgotten: Vec::new(),
         faults: BTreeMap::new(),
         moved: 0,
+        still: Still::here().so_far(),
         inflicted: String::new(),
         begun: Instant::now(),
     };

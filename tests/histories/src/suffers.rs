@@ -11,6 +11,7 @@ use crate::history::History;
 use crate::judge::Trouble;
 use crate::moment::Moment;
 use crate::plan::Step;
+use crate::still::Still;
 use crate::support::machine;
 use crate::topology::{Inflicted, SHORT_TTL, ServerFault, clock_step};
 use crate::worker::REQUEST_TIMEOUT;
@@ -24,11 +25,13 @@ impl History {
             ..
         } = step;
         *self.faults.entry(fault).or_default() += 1;
+        let still = Still::here().so_far();
+        let late = still - std::mem::replace(&mut self.still, still);
         match fault {
             Fault::WorkerKilled => {
                 let victim = self.living_worker(&mut draws);
                 let begun = Moment::now();
-                self.stops(victim);
+                self.stops(victim, late);
                 let worker = &mut self.workers[victim];
                 worker.program.process.kill();
                 machine::forget_clock(worker.program.process.id());
@@ -36,7 +39,7 @@ impl History {
                 self.troubled(begun, Some(victim));
                 self.add_worker();
             }
-            Fault::WorkerPaused => self.pause_a_worker(lasting, &mut draws).await,
+            Fault::WorkerPaused => self.pause_a_worker(lasting, late, &mut draws).await,
             // It excuses no error: nothing of dlock in a process goes by that clock.
             Fault::WorkerClock => {
                 let victim = self.living_worker(&mut draws);
@@ -144,16 +147,18 @@ impl History {
         living[draws.usize(..living.len())].0
     }
 
-    /// It does nothing any more. Renewed at each third of their ttl, its leases last for a while.
-    fn stops(&self, worker: usize) {
+    /// It does nothing any more. Renewed at each third of their ttl, its leases last for a while;
+    /// less, if the machine stood still since the last fault and renewals came late.
+    fn stops(&self, worker: usize, late: Duration) {
         let leases_last = self.topology.longest_lease(self.setting).mul_f64(0.4);
         for resource in &self.resources {
+            let leases_last = leases_last.saturating_sub(2 * late);
             resource.stopped(&self.workers[worker].name, leases_last);
         }
     }
 
     /// Shorter than its ttl, or longer.
-    async fn pause_a_worker(&mut self, lasting: Duration, draws: &mut Rng) {
+    async fn pause_a_worker(&mut self, lasting: Duration, late: Duration, draws: &mut Rng) {
         let victim = self.living_worker(draws);
         let lasting = match draws.bool() {
             true => lasting,
@@ -173,7 +178,7 @@ impl History {
             .await;
             process.pause();
         }
-        self.stops(victim);
+        self.stops(victim, late);
         sleep(lasting).await;
         for resource in &self.resources {
             resource.resumed(&self.workers[victim].name);
