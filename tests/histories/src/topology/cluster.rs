@@ -112,6 +112,13 @@ impl Slots {
             true => Duration::ZERO,
             false => lasting.mul_f64(draws.f64()),
         };
+        let number = slot.to_string();
+        let words = ["CLUSTER", "GETKEYSINSLOT", &number, "100"];
+        eventually("a lock is had in the slot that is to move", async || {
+            let keys: Vec<String> = self.cluster.servers[from].command(&words).await;
+            keys.iter().any(|key| is_of_lock(key)).then_some(())
+        })
+        .await;
         self.cluster.open_slot(slot, from, to).await;
         sleep(with_keys).await;
         let keys = self.cluster.move_keys(slot, from, to, usize::MAX).await;
@@ -119,9 +126,12 @@ impl Slots {
         assert!(!keys.is_empty(), "no lock has ever used the slot of {name}");
         sleep(lasting - with_keys).await;
         self.cluster.move_slot(slot, from, to).await;
-        let is_of_lock = |key: &&String| LOCK_NAMES.iter().any(|name| key.starts_with(name));
-        keys.iter().filter(is_of_lock).count()
+        keys.iter().filter(|key| is_of_lock(key)).count()
     }
+}
+
+fn is_of_lock(key: &str) -> bool {
+    LOCK_NAMES.iter().any(|name| key.starts_with(name))
 }
 
 #[async_trait(?Send)]
