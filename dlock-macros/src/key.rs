@@ -211,22 +211,10 @@ fn template_tokens(template: &Template, krate: &Crate) -> TokenStream {
         .enumerate()
         .map(|(index, (value, after))| {
             let is_last = index == last;
-            // A block would move the value, and unneeded parentheses would trigger a lint.
-            let value = if binds_tighter_than_a_reference(value) {
-                quote!(#value)
-            } else {
-                quote_spanned!(span=> (#value))
-            };
-            quote_spanned!(span=> .value(&#value, #after, #is_last))
+            // A block instead of parentheses would move the value.
+            quote_spanned!(span=> .value(&(#value), #after, #is_last))
         });
     quote_spanned!(span=> #private::KeyTemplate::new(#head)#(#values)*.finish())
-}
-
-fn binds_tighter_than_a_reference(value: &Expr) -> bool {
-    matches!(
-        value,
-        Expr::Path(_) | Expr::Field(_) | Expr::MethodCall(_) | Expr::Call(_) | Expr::Index(_)
-    )
 }
 
 /// The expression without parentheses and without the invisible brackets that `macro_rules!` puts

@@ -218,6 +218,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn at_their_end_there_are_no_more_renewals() {
+        let end = Instant::now() + Duration::from_secs(60);
+        let close = Duration::from_nanos(1);
+        assert!(Renewals::Until(end).go_on(end - close));
+        assert!(!Renewals::Until(end).go_on(end));
+    }
+
     /// A caller that looks when told to, or any time later, needs only a few looks until the lease
     /// ends or is renewed. A renewal makes a new plan.
     #[test]

@@ -206,7 +206,7 @@ impl Asking<'_> {
                 Taken::TooLate(lease, by) => (lease, by),
             };
             let stood_still = pulse.stood_still();
-            if self.try_only || by.is_none_or(|by| by > stood_still) {
+            if self.try_only || by.is_none_or(|by| by >= stood_still) {
                 return Err(too_late(lease.lease().ttl(), by, stood_still));
             }
             late = lease;
@@ -222,7 +222,7 @@ fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> 
              again",
         )),
         // With this ttl, the grant would come too late for anybody.
-        Some(by) if by > stood_still => NotHad::Store(BackendError::unavailable(format!(
+        Some(by) if by >= stood_still => NotHad::Store(BackendError::unavailable(format!(
             "the store took longer to grant the lock than its ttl of {ttl:?}; raise the ttl"
         ))),
         Some(_) => NotHad::TooLate(BackendError::unavailable(format!(

@@ -140,6 +140,26 @@ async fn a_store_slower_than_the_ttl_is_told() {
     }
 }
 
+/// A lease is over at its deadline, so this store too is slower than the ttl, and is not asked for
+/// ever.
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_the_deadline_is_too_late() {
+    for how in HOW {
+        let at_once = slow(0, None).await;
+        let asked_at = tokio::time::Instant::now();
+        let guard = ask(how, at_once.lock("k")).await.expect("the lock");
+        let to_the_deadline = guard.deadline().expect("a lease") - asked_at;
+        nothing_is_left(&at_once, Ok(guard)).await;
+
+        let here = slow(u32::MAX, Some(to_the_deadline)).await;
+        let asked = tokio::time::timeout(s(60), ask(how, here.lock("k"))).await;
+        let error = asked.expect("an answer").expect_err("always late");
+        assert!(error.to_string().contains("raise the ttl"), "{error}");
+        assert!(!error.to_string().contains("stood still"), "{error}");
+        nothing_is_left(&here, Err(error)).await;
+    }
+}
+
 /// Polls it, and lets the ttl pass before it is polled again, so often.
 async fn stand_still<F: Future + Unpin>(mut asked: F, times: u32) -> F::Output {
     for _ in 0..times {
