@@ -6,6 +6,9 @@ use proptest::sample::select;
 
 use super::{UNITS, parse};
 
+#[path = "../../../tests/support/durations.rs"]
+mod durations;
+
 const PIECES: &[&str] = &[
     "0",
     "1",
@@ -28,6 +31,14 @@ const PIECES: &[&str] = &[
     "µ",
     "\0",
 ];
+
+#[test]
+fn a_setting_and_the_attribute_read_the_same_times() {
+    for &(text, millis) in durations::DURATIONS {
+        let read = parse(text).ok().map(|duration| duration.as_millis());
+        assert_eq!(read, millis.map(u128::from), "{text:?}");
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]

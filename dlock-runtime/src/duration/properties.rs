@@ -4,7 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::parse_duration;
+use super::{UNITS, parse_duration};
+
+#[path = "../../../tests/support/durations.rs"]
+mod durations;
 
 const PIECES: &[&str] = &[
     "0",
@@ -29,7 +32,16 @@ const PIECES: &[&str] = &[
     "\0",
     "\n",
 ];
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+#[test]
+fn a_setting_and_the_attribute_read_the_same_times() {
+    for &(text, millis) in durations::DURATIONS {
+        let read = parse_duration(text)
+            .ok()
+            .map(|duration| duration.as_millis());
+        assert_eq!(read, millis.map(u128::from), "{text:?}");
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
