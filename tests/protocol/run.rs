@@ -95,9 +95,12 @@ pub(crate) struct KeptHolder {
 const LATE: u64 = 450;
 const NEAR: u64 = LATE + 50;
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Agreed,
+    /// In each of so many steps, without those that were not possible.
+    Agreed {
+        steps: usize,
+    },
     /// The steps took so long that the reference cannot say what had ended by then.
     TooLate,
     Differs(String),
@@ -166,7 +169,7 @@ pub(crate) async fn run<S: Scene>(
     }
     *processes = run.processes;
     match outcome {
-        Ok(()) => Outcome::Agreed,
+        Ok(steps) => Outcome::Agreed { steps },
         Err(Stop::TooLate) => Outcome::TooLate,
         Err(Stop::Differs(how)) => Outcome::Differs(format!("{}{how}", run.story)),
     }
@@ -201,7 +204,9 @@ fn same<T: PartialEq + fmt::Debug>(what: &str, expected: T, found: T) -> Result<
 }
 
 impl<S: Scene> Run<'_, S> {
-    async fn all(&mut self, steps: &[Step]) -> Result<(), Stop> {
+    /// How many steps it was.
+    async fn all(&mut self, steps: &[Step]) -> Result<usize, Stop> {
+        let mut done = 0;
         self.scene.look(0).await;
         for step in steps {
             if !self.is_possible(*step) {
@@ -210,6 +215,7 @@ impl<S: Scene> Run<'_, S> {
             let _ = writeln!(self.story, "  {step:?}");
             let pass = self.step(*step).await?;
             self.compare(pass).await?;
+            done += 1;
         }
         if self.reference.rules.dead_after.is_none() {
             // As who waits lives for ever.
@@ -228,7 +234,8 @@ impl<S: Scene> Run<'_, S> {
             "left in the end",
             Vec::<String>::new(),
             self.scene.left().await,
-        )
+        )?;
+        Ok(done)
     }
 
     /// Whether the store, and whoever does it, can do this now.
