@@ -27,10 +27,6 @@ export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 # line all the same.
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-0}"
 export CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG="$CARGO_PROFILE_DEV_DEBUG"
-# Properties are tried on the same inputs each time, so that a failure is one of what
-# has changed.
-export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}"
-
 scratch=$(mktemp -d)
 redis=
 cleanup() {
@@ -52,6 +48,12 @@ case "$*" in
 --all) all=yes ;;
 *) stop "Usage: ./tests/run.sh [--all]" ;;
 esac
+
+# Properties are tried on the same inputs each time, so that a failure is one of what
+# has changed. With `--all` they are tried on others each time.
+seed=1
+[ -z "$all" ] || seed=$(((RANDOM << 30) + (RANDOM << 15) + RANDOM))
+export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$seed}"
 
 # What is needed, as `command:package` or `file:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
@@ -241,6 +243,7 @@ need_rust
 minimal=(-p dlock-rs -p dlock-runtime --no-default-features)
 no_tls=("${minimal[@]}" --features redis-cluster,redis-redlock,redis-sentinel)
 
+say "Properties with PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
 step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
 step "Tests" all_tests
@@ -313,6 +316,7 @@ reasons() {
 say "Done in $SECONDS s"
 if [ ${#failures[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failures[@]}"
+  echo "Properties had PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
   reasons
 fi
 echo "$(sum passed) passed, $(sum failed) failed"

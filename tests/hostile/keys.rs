@@ -6,12 +6,17 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 
+use crate::databases::server::{Kind, Server};
+use crate::mysql::MariaDb;
+use crate::postgres::PostgreSql;
 use crate::property::{holds_within, is_plain};
 use crate::support::dir::TempDir;
+use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{config, connect};
 use crate::support::memcached::MemcachedServer;
 use crate::support::redis::RedisServer;
 use crate::support::wait::HANG;
+use crate::support::zookeeper::ZooKeeperServer;
 
 /// What a store, a shell or a log could take for something else.
 const PIECES: &[&str] = &[
@@ -191,4 +196,47 @@ fn sqlite_keeps_keys_apart() {
     holds_within(HANG, 10, keys(), async |keys| {
         are_kept_apart(&url, &keys).await
     });
+}
+
+#[test]
+fn etcd_keeps_keys_apart() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(EtcdServer::start());
+    let url = etcd_url(&[server.port()]);
+    holds_within(HANG, 10, keys(), async |keys| {
+        are_kept_apart(&url, &keys).await
+    });
+}
+
+#[test]
+fn zookeeper_keeps_keys_apart() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ZooKeeperServer::shared());
+    let url = format!("zookeeper://127.0.0.1:{}/keys", server.port());
+    holds_within(HANG, 10, keys(), async |keys| {
+        are_kept_apart(&url, &keys).await
+    });
+}
+
+fn a_database_keeps_keys_apart<D: Kind>() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, database) = runtime.block_on(async {
+        let server = Server::<D>::shared().await;
+        let database = server.database().await;
+        (server, database)
+    });
+    let url = server.url(&database, server.port()) + "?create_tables=true";
+    holds_within(HANG, 10, keys(), async |keys| {
+        are_kept_apart(&url, &keys).await
+    });
+}
+
+#[test]
+fn postgres_keeps_keys_apart() {
+    a_database_keeps_keys_apart::<PostgreSql>();
+}
+
+#[test]
+fn mysql_keeps_keys_apart() {
+    a_database_keeps_keys_apart::<MariaDb>();
 }

@@ -23,5 +23,14 @@ mod property;
 mod support;
 
 mod answers;
+#[path = "../databases"]
+#[allow(dead_code, reason = "nothing here waits for the disk")]
+mod databases {
+    pub(crate) mod server;
+}
 mod keys;
+#[path = "../mysql/kind.rs"]
+mod mysql;
+#[path = "../postgres/kind.rs"]
+mod postgres;
 mod urls;

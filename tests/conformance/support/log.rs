@@ -58,6 +58,11 @@ impl Log {
         self.text.lock().expect("the log").clone()
     }
 
+    /// The whole text since the last call, which is not kept.
+    pub fn take(&self) -> String {
+        std::mem::take(&mut *self.text.lock().expect("the log"))
+    }
+
     /// The lines that contain `what`.
     pub fn lines_with(&self, what: &str) -> Vec<String> {
         let text = self.text();

@@ -120,7 +120,7 @@ impl Protocol for Etcd {
                     .is_ok(),
                 HEADERS => {
                     server
-                        .answer_to(&mut stream, &honest(), Some((STREAM, id)))
+                        .answer_to(&mut stream, &honest(), Some((STREAM, id)), true)
                         .await
                 }
                 _ => true,
@@ -129,6 +129,15 @@ impl Protocol for Etcd {
                 return;
             }
         }
+    }
+
+    /// A transaction that grants has succeeded, which is a number in its second field. The header
+    /// of each answer has such a field too.
+    fn may_grant(said: &[u8]) -> bool {
+        const SECOND_FIELD: u8 = 2 << 3;
+        let fields = said.windows(2).enumerate();
+        let mut fields = fields.filter(|(_, two)| two[0] == SECOND_FIELD && two[1] != 0);
+        fields.any(|(at, _)| at < 4 || !said[at - 4..].starts_with(&HEADER))
     }
 }
 

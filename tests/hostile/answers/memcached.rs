@@ -38,10 +38,18 @@ impl Protocol for Memcached {
     async fn serve(mut stream: TcpStream, server: Arc<Server>) {
         let mut asked = [0; 4096];
         while let Ok(length @ 1..) = stream.read(&mut asked).await {
-            if !server.answer(&mut stream, honest(&asked[..length])).await {
+            let asked = &asked[..length];
+            let is_for_a_lock = asked.starts_with(b"ms");
+            let answer = server.answer_to(&mut stream, honest(asked), None, is_for_a_lock);
+            if !answer.await {
                 return;
             }
         }
+    }
+
+    /// What is set is answered by this.
+    fn may_grant(said: &[u8]) -> bool {
+        said.windows(2).any(|two| two == b"HD")
     }
 }
 

@@ -10,8 +10,8 @@ mod redis;
 mod zookeeper;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
@@ -23,11 +23,18 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::property::{holds_within, is_plain};
+use crate::property::{SECRET, holds_within, is_plain};
+use crate::support::log::Log;
 use crate::support::wait::{HANG, within};
 
 /// As short as a machine that does much else allows: who says nothing is waited for.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(150);
+
+/// A call takes a few request timeouts, and what a machine that does much else adds.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// All that is said in this process, by libraries too. Whichever test sees the secret in it fails.
+static LOG: LazyLock<Log> = LazyLock::new(Log::capture);
 
 /// So many servers are tried at a time.
 const AT_ONCE: usize = 12;
@@ -92,32 +99,40 @@ fn scripts(
 struct Server {
     script: Script,
     asked: AtomicUsize,
+    may_grant: fn(&[u8]) -> bool,
+    /// It has said something that can be read as a grant.
+    has_granted: AtomicBool,
 }
 
 impl Server {
     /// Says the next step, or what is honest. Whether the connection goes on.
     async fn answer(&self, stream: &mut TcpStream, honest: &[u8]) -> bool {
-        self.answer_to(stream, honest, None).await
+        self.answer_to(stream, honest, None, true).await
     }
 
-    /// The same with the number of the question where this stands for it.
+    /// The same with the number of the question where this stands for it. Some questions are not
+    /// for a lock: what is honest there grants none.
     async fn answer_to(
         &self,
         stream: &mut TcpStream,
         honest: &[u8],
         number: Option<([u8; 4], [u8; 4])>,
+        is_for_a_lock: bool,
     ) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let honest = Step::Says(honest.to_vec());
-        let step = match asked.checked_sub(self.script.honest) {
-            Some(past) => &self.script.steps[past % self.script.steps.len()],
-            None => &honest,
+        let (step, may_grant) = match asked.checked_sub(self.script.honest) {
+            Some(past) => (&self.script.steps[past % self.script.steps.len()], true),
+            None => (&honest, is_for_a_lock),
         };
         let (said, goes_on) = match step {
             Step::Says(said) => (said, true),
             Step::Breaks(said) => (said, false),
             Step::SaysNothing => return true,
         };
+        if may_grant && (self.may_grant)(said) {
+            self.has_granted.store(true, Ordering::Relaxed);
+        }
         let said = number.map_or_else(
             || said.clone(),
             |(place, number)| filled(said, place, number),
@@ -152,9 +167,17 @@ trait Protocol: 'static {
     fn url(port: u16) -> String;
 
     fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send;
+
+    /// Whether a lock may have been granted, or given back, by an answer in which this is: it has
+    /// what each such answer has, whatever else there is. Of protocols in which nearly all has it,
+    /// this says nothing.
+    fn may_grant(_: &[u8]) -> bool {
+        true
+    }
 }
 
-/// Whatever it says, all calls end, say where it was, and show no password.
+/// Whatever it says, all calls end, say where it was, show no password, and have no lock that it
+/// did not grant.
 async fn ends_well<P: Protocol>(script: Script) -> TestCaseResult {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -163,19 +186,24 @@ async fn ends_well<P: Protocol>(script: Script) -> TestCaseResult {
     let server = Arc::new(Server {
         script,
         asked: AtomicUsize::new(0),
+        may_grant: P::may_grant,
+        has_granted: AtomicBool::new(false),
     });
     let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            let _ = stream.set_nodelay(true);
-            connections.spawn(P::serve(stream, Arc::clone(&server)));
+    serving.spawn({
+        let server = Arc::clone(&server);
+        async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
+                connections.spawn(P::serve(stream, Arc::clone(&server)));
+            }
         }
     });
     let config = Config::from_url(&P::url(port)).expect("a valid URL");
     let config = config.request_timeout(REQUEST_TIMEOUT).ttl(P::TTL);
     let config = config.timeout(REQUEST_TIMEOUT);
-    let manager = match within(HANG, LockManager::connect(config)).await {
+    let manager = match within(LIMIT, LockManager::connect(config)).await {
         Ok(manager) => manager,
         Err(error) => return says_where(&error, port),
     };
@@ -186,13 +214,13 @@ async fn ends_well<P: Protocol>(script: Script) -> TestCaseResult {
         guard.release().await
     };
     let (held, tried, waited, read, inspected, listed, ran) = tokio::join!(
-        within(HANG, held),
-        within(HANG, lock("tried").try_acquire()),
-        within(HANG, lock("waited").acquire_within(short)),
-        within(HANG, lock("read").read().try_acquire()),
-        within(HANG, manager.inspect("inspected")),
-        within(HANG, manager.list("listed")),
-        within(HANG, lock("ran").run(async {})),
+        within(LIMIT, held),
+        within(LIMIT, lock("tried").try_acquire()),
+        within(LIMIT, lock("waited").acquire_within(short)),
+        within(LIMIT, lock("read").read().try_acquire()),
+        within(LIMIT, manager.inspect("inspected")),
+        within(LIMIT, manager.list("listed")),
+        within(LIMIT, lock("ran").run(async {})),
     );
     let all = [
         held,
@@ -203,26 +231,46 @@ async fn ends_well<P: Protocol>(script: Script) -> TestCaseResult {
         listed.map(drop),
         ran,
     ];
+    if !server.has_granted.load(Ordering::Relaxed) {
+        let [inspected, listed] = [4, 5];
+        let had = all.iter().enumerate();
+        let had =
+            had.filter(|(call, answer)| answer.is_ok() && ![inspected, listed].contains(call));
+        let had: Vec<_> = had.map(|(call, _)| CALLS[call]).collect();
+        prop_assert!(had.is_empty(), "locks that nobody granted: {:?}", had);
+    }
     for error in all.into_iter().filter_map(Result::err) {
         says_where(&error, port)?;
     }
-    within(HANG, manager.shutdown()).await;
+    // It waits until what may be in the store has ended there.
+    within(LIMIT + P::TTL, manager.shutdown()).await;
+    Ok(())
+}
+
+/// What is called, each by the name of its lock.
+const CALLS: [&str; 7] = [
+    "held",
+    "tried",
+    "waited",
+    "read",
+    "inspected",
+    "listed",
+    "ran",
+];
+
+/// No line that was logged since the last look has the secret in it.
+fn log_is_plain() -> TestCaseResult {
+    let log = Log::take(&LOG);
+    let shown = log.lines().find(|line| line.contains(SECRET));
+    let shown = shown.map(|line| line.chars().take(1_000).collect::<String>());
+    prop_assert!(shown.is_none(), "the password, in the log: {:?}", shown);
     Ok(())
 }
 
 fn says_where(error: &LockError, port: u16) -> TestCaseResult {
     is_plain(error)?;
     let said = error.to_string();
-    let names = [
-        "held",
-        "tried",
-        "waited",
-        "read",
-        "inspected",
-        "listed",
-        "ran",
-    ];
-    let names_lock = names.iter().any(|name| said.contains(&format!("`{name}")));
+    let names_lock = CALLS.iter().any(|name| said.contains(&format!("`{name}")));
     // Of a quorum, those are named that are not there, and a master is where the
     // sentinels say that it is.
     let places = [&*format!("127.0.0.1:{port}"), "127.0.0.2:1", "redis master"];
@@ -232,12 +280,14 @@ fn says_where(error: &LockError, port: u16) -> TestCaseResult {
 }
 
 fn all_end_well<P: Protocol>(cases: u32, said: impl Strategy<Value = Vec<u8>>, honest: usize) {
+    LazyLock::force(&LOG);
     holds_within(2 * HANG, cases, scripts(said, honest), async |scripts| {
         let mut all = JoinSet::new();
         for script in scripts {
             all.spawn(ends_well::<P>(script));
         }
-        all.join_all().await.into_iter().collect()
+        let ended: TestCaseResult = all.join_all().await.into_iter().collect();
+        ended.and_then(|()| log_is_plain())
     });
 }
 
@@ -247,9 +297,12 @@ fn told_at_connecting<P: Protocol>(said: Vec<u8>) {
         honest: 2,
         steps: vec![Step::Says(said)],
     };
+    LazyLock::force(&LOG);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let ended = runtime.block_on(within(HANG, ends_well::<P>(script)));
-    ended.unwrap_or_else(|failure| panic!("{failure}"));
+    ended
+        .and_then(|()| log_is_plain())
+        .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// What a server says of an error: on one line, as a rule.

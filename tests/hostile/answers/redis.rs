@@ -56,6 +56,12 @@ fn honest(words: &[String]) -> Vec<u8> {
     said.into_bytes()
 }
 
+/// Each grant has a number, and so has a release.
+fn has_a_number(said: &[u8]) -> bool {
+    let mut pairs = said.windows(2);
+    pairs.any(|pair| pair[0] == b':' && (pair[1].is_ascii_digit() || pair[1] == b'+'))
+}
+
 async fn serve(stream: TcpStream, server: Arc<Server>) {
     let mut stream = BufStream::new(stream);
     while let Some(words) = command(&mut stream).await {
@@ -66,7 +72,12 @@ async fn serve(stream: TcpStream, server: Arc<Server>) {
         let begins = matches!(words[0].as_str(), "HELLO" | "CLIENT") && server.script.honest > 0;
         let goes_on = match begins {
             true => stream.get_mut().write_all(&honest(&words)).await.is_ok(),
-            false => server.answer(stream.get_mut(), &honest(&words)).await,
+            false => {
+                // With `EVAL` a connection begins too, with `EVALSHA` locks are asked for.
+                let is_for_a_lock = matches!(words[0].as_str(), "SET" | "INCRBY" | "EVALSHA");
+                let (stream, honest) = (stream.get_mut(), honest(&words));
+                server.answer_to(stream, &honest, None, is_for_a_lock).await
+            }
         };
         if !goes_on {
             return;
@@ -82,6 +93,10 @@ impl Protocol for Redis {
     fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
         serve(stream, server)
     }
+
+    fn may_grant(said: &[u8]) -> bool {
+        has_a_number(said)
+    }
 }
 
 impl Protocol for Cluster {
@@ -91,6 +106,10 @@ impl Protocol for Cluster {
 
     fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
         serve(stream, server)
+    }
+
+    fn may_grant(said: &[u8]) -> bool {
+        has_a_number(said)
     }
 }
 
@@ -102,6 +121,10 @@ impl Protocol for Sentinel {
     fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
         serve(stream, server)
     }
+
+    fn may_grant(said: &[u8]) -> bool {
+        has_a_number(said)
+    }
 }
 
 impl Protocol for Redlock {
@@ -111,6 +134,11 @@ impl Protocol for Redlock {
 
     fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
         serve(stream, server)
+    }
+
+    /// The other two nodes are not there: it has no majority, whatever it says.
+    fn may_grant(_: &[u8]) -> bool {
+        false
     }
 }
 

@@ -83,7 +83,7 @@ impl Protocol for ZooKeeper {
             }
             let number = [asked[0], asked[1], asked[2], asked[3]];
             if !server
-                .answer_to(&mut stream, &honest(&asked), Some((XID, number)))
+                .answer_to(&mut stream, &honest(&asked), Some((XID, number)), true)
                 .await
             {
                 return;
