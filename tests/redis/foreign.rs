@@ -9,8 +9,8 @@ use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
 use crate::lock_name;
-use crate::property::{holds_within, is_of_others, told_of};
-use crate::support::locks::{config, connect};
+use crate::property::{holds_within, is_of_others, is_plain, told_of};
+use crate::support::locks::{config, connect, queued};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -187,6 +187,70 @@ fn what_is_not_ours_is_told_by_its_name_and_kept() {
     let part = select(&[Part::Lock, Part::Queue, Part::Readers, Part::Counter][..]);
     holds_within(HANG, 60, (part, foreign()), async |(part, foreign)| {
         is_told_and_kept(&server, part, &foreign).await
+    });
+}
+
+/// A key with the numbers of a holder, a waiter or a process in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfOne {
+    Alive,
+    Out,
+    Since,
+    Fencing,
+}
+
+async fn is_passed_over(
+    server: &RedisServer,
+    part: OfOne,
+    reads: bool,
+    foreign: &Foreign,
+) -> TestCaseResult {
+    server.command::<()>(&["FLUSHALL"]).await;
+    let [holder, waiter, other] = [(), (), ()].map(|()| connect(config(&server.url())));
+    let (holder, waiter, other) = tokio::join!(holder, waiter, other);
+    let lock = holder.lock("key");
+    let lock = if reads { lock.read() } else { lock };
+    let guard = lock.try_acquire().await.expect("it is free");
+    let waiting = tokio::spawn(waiter.lock("key").run(async {}));
+    queued(&other, "key", 1).await;
+    let looked = other.inspect("key").await.expect("our own server");
+    let looked = looked.expect("it is held");
+    let numbers = looked.holders[0].owner.split(['@', '/']).next();
+    let numbers = numbers.unwrap_or_default();
+    let name = match part {
+        OfOne::Alive => {
+            let alive: Vec<String> = server.command(&["KEYS", "dlock:alive:*"]).await;
+            alive.into_iter().next().expect("somebody waits")
+        }
+        OfOne::Out => format!("dlock:out:{{key}}:{}", looked.queue[0].owner),
+        OfOne::Since => format!("dlock:since:{{key}}:{numbers}"),
+        OfOne::Fencing => format!("dlock:fencing:{{key}}:{numbers}"),
+    };
+    put(server, &name, foreign).await;
+    for error in told_of(&other, "key").await? {
+        prop_assert!(is_of_others(&error), "{}", error);
+    }
+    let looked = within(HANG, other.inspect("key")).await;
+    let looked = looked.map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert!(looked.is_some_and(|lock| lock.holders.len() == 1));
+    let released = within(HANG, guard.release()).await;
+    released.map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let served = within(HANG, waiting).await.expect("no panic");
+    match served {
+        // That it was taken out is all that such a key says, whatever is in it.
+        Err(error) if part == OfOne::Out => is_plain(&error),
+        served => served.map_err(|error| TestCaseError::fail(error.to_string())),
+    }
+}
+
+#[test]
+fn what_is_not_ours_beside_a_holder_or_waiter_is_passed_over() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(RedisServer::start());
+    const PARTS: &[OfOne] = &[OfOne::Alive, OfOne::Out, OfOne::Since, OfOne::Fencing];
+    let inputs = (select(PARTS), any::<bool>(), foreign());
+    holds_within(HANG, 40, inputs, async |(part, reads, foreign)| {
+        is_passed_over(&server, part, reads, &foreign).await
     });
 }
 

@@ -28,6 +28,8 @@ struct Row {
     /// In the tables of readers and of those who wait.
     other: String,
     ticket: &'static str,
+    /// Until when the process lives that waits, and when the tables were cleaned last.
+    time: &'static str,
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -45,6 +47,10 @@ fn text() -> impl Strategy<Value = String> {
             "%s",
             "?",
             "w:1.1",
+            "1.1/2",
+            "1.1/0",
+            "1.1/x",
+            "1.1/99999999999999999999",
             "\u{1b}[31m",
             "''",
         ][..],
@@ -63,7 +69,7 @@ fn row() -> impl Strategy<Value = Row> {
         "-9223372036854775808",
         "4611686018427387904",
     ];
-    let modes = &["w", "r", "x", "W", " "];
+    let modes = &["w", "r", "p", "d", "x", "W", " "];
     (
         select(&numbers[..]),
         select(&modes[..]),
@@ -72,9 +78,10 @@ fn row() -> impl Strategy<Value = Row> {
         select(&["0", "1", "-1", "32767"][..]),
         text(),
         select(&numbers[..]),
+        select(&numbers[..]),
     )
         .prop_map(
-            |(token, mode, owner, expires_at, waited, other, ticket)| Row {
+            |(token, mode, owner, expires_at, waited, other, ticket, time)| Row {
                 token,
                 mode,
                 owner,
@@ -82,6 +89,7 @@ fn row() -> impl Strategy<Value = Row> {
                 waited,
                 other,
                 ticket,
+                time,
             },
         )
 }
@@ -122,8 +130,9 @@ async fn is_told<S: Tables>(
         waited,
         other,
         ticket,
+        time,
     } = row;
-    for table in ["lock", "reader", "queue"] {
+    for table in ["lock", "reader", "queue", "process"] {
         store.execute(&format!("DELETE FROM dlock_{table}")).await;
     }
     // What the database itself refuses is no row.
@@ -139,12 +148,16 @@ async fn is_told<S: Tables>(
             "INSERT INTO dlock_queue (name, ticket, owner, mode, process)
                  VALUES ('{key}', {ticket}, '{other}', '{mode}', '{owner}')"
         ),
+        format!("INSERT INTO dlock_process (process, alive_until) VALUES ('{owner}', {time})"),
+        format!("UPDATE dlock_meta SET cleaned_at = {time}"),
     ] {
         store.execute(&insert).await;
     }
     for error in ask(manager, key).await {
         is_plain(&error)?;
-        let of_others = is_of_others(&error);
+        // That of the row: what is marked is done.
+        let is_mark = *mode == "d" && matches!(error, LockError::Done { .. });
+        let of_others = is_mark || is_of_others(&error);
         let said = error.to_string();
         prop_assert!(
             of_others || (is_foreign(&error) && said.contains(&format!("`{key}`"))),
