@@ -50,7 +50,8 @@ impl Address {
             None => {
                 let end = text.find(':').unwrap_or(text.len());
                 let (host, port) = text.split_at(end);
-                let strange = |c: char| c.is_whitespace() || "[]@/\\".contains(c);
+                // With `&` or `=` it is a parameter in front of which the `?` is missing.
+                let strange = |c: char| c.is_whitespace() || "[]@/\\&=".contains(c);
                 if host.is_empty() || host.contains(strange) {
                     return None;
                 }

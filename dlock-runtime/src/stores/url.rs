@@ -420,6 +420,8 @@ mod tests {
             ("store://a:65536", "of host 1 comes a port"),
             ("store://[::1]:x", "of host 1 comes a port"),
             ("store://:hunter2@a b", "host[:port]"),
+            ("store://a&word=hunter2", "host[:port]"),
+            ("store://word=hunter2", "host[:port]"),
             ("store://:hunter2/x@a", "percent-encode"),
             ("store://user:22/hunter2@a", "percent-encode"),
             ("store://:hunter2#x@a", "percent-encode"),

@@ -147,11 +147,11 @@ impl Environment {
     }
 }
 
-/// The reason why a value is refused, without the value if that is long or may be a URL in the
-/// wrong variable, which may contain a password.
+/// The reason why a value is refused, without the value if that is long or may be a URL, or a part
+/// of one, in the wrong variable: it may contain a password.
 fn without_secret(value: &str, reason: String) -> String {
     const LONGEST: usize = 32;
-    match value.len() > LONGEST || value.contains(['@', '/']) {
+    match value.len() > LONGEST || value.contains(['@', '/', ':', '?', '#', '&', '=']) {
         true => reason.replacen(&format!("{value:?}"), "its value", 1),
         false => reason,
     }
@@ -282,9 +282,17 @@ mod tests {
     /// Two variables were exchanged, or one has a very long value.
     #[test]
     fn a_value_that_may_be_a_secret_or_is_long_is_not_shown() {
-        let url = "redis://:hunter2@cache";
+        let urls = [
+            "redis://:hunter2@cache",
+            "sqlite:a?key=hunter2",
+            "password=hunter2",
+            "?hunter2",
+            "#hunter2",
+            "a&hunter2",
+        ];
+        let long = "9".repeat(100_000);
         for name in ["DLOCK_TTL", "DLOCK_DETECT_LOCK_ORDER"] {
-            for value in [url, &"9".repeat(100_000)] {
+            for value in urls.into_iter().chain([&*long]) {
                 let error = config(&[("DLOCK_URL", "memory:"), (name, value)]);
                 let error = error.expect_err("a wrong value").to_string();
                 assert!(error.contains("its value is"), "{error}");
