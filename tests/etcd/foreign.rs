@@ -1,6 +1,8 @@
 //! What somebody else has put under dlock's prefix: keys of any name, with any value.
 //! What stands in a queue has its place there, as one of `etcdctl lock` would; all else is
-//! passed over, but what stands where a mark would; and everything stays as it was.
+//! passed over, but what stands where a mark or the floor would; and everything stays as it was.
+
+use std::time::Instant;
 
 use dlock::LockError;
 use etcd_client::Client;
@@ -13,11 +15,11 @@ use tokio::runtime::Runtime;
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
-use crate::harness::connect;
+use crate::harness::{PATIENCE, connect};
 use crate::property::{SECRET, holds_within, is_of_others, told_of};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{had, is_misconfigured, says};
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let pieces = [
@@ -44,12 +46,31 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
         8 => select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
         1 => vec(any::<u8>(), 1..4),
     ];
-    (
+    let drawn = (
         select(&["", "dlock/", "dlock/key/", "dlock/key/", "dlock/key/read-"][..]),
         vec(piece, 1..4),
     )
-        .prop_map(|(start, pieces)| [start.as_bytes(), &pieces.concat()].concat())
+        .prop_map(|(start, pieces)| [start.as_bytes(), &pieces.concat()].concat());
+    let others = [
+        "dlock/key/permit-2-1",
+        "dlock/key/permit-x-1",
+        "dlock//else",
+        "dlock//key/out-1.1",
+        "dlock//",
+        "dlock///",
+    ];
+    prop_oneof![
+        6 => drawn,
+        2 => Just(MARK.to_vec()),
+        2 => Just(FLOOR.to_vec()),
+        2 => select(others.map(|name| name.as_bytes().to_vec()).to_vec()),
+    ]
 }
+
+/// What stands where the mark of `key` would.
+const MARK: &[u8] = b"dlock//key";
+/// What is added to all tokens.
+const FLOOR: &[u8] = b"dlock///token-floor";
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -65,23 +86,38 @@ async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> Tes
     client.delete(name, None).await.expect("our own server");
     client.put(name, value, None).await.expect("our own server");
     let manager = connect(&etcd_url(&[server.port()])).await;
-    let is_mark = name == b"dlock//key";
+    let is_mark = name == MARK;
+    let is_number = std::str::from_utf8(value).is_ok_and(|value| value.parse::<u64>().is_ok());
+    let spoils = is_mark || (name == FLOOR && !is_number);
+    let names_it = |error: &LockError| {
+        let name = String::from_utf8_lossy(name);
+        error.to_string().contains(&*name)
+    };
     if !name.starts_with(b"dlock/key/") {
+        let asked = Instant::now();
         let tried = within(HANG, manager.lock("key").try_acquire()).await;
-        let passes = match tried {
-            Ok(_) => !is_mark,
-            Err(LockError::Config { .. } | LockError::Done { .. }) => is_mark,
+        // It is known at once, and not asked again until the request timeout.
+        prop_assert!(!spoils || asked.elapsed() < PATIENCE / 2);
+        let passes = match &tried {
+            Ok(_) => !spoils,
+            Err(error @ LockError::Config { .. }) => spoils && names_it(error),
+            Err(LockError::Done { .. }) => is_mark,
             Err(_) => false,
         };
         prop_assert!(passes, "{:?}", tried);
     }
     let mut told = told_of(&manager, "other").await?;
-    if !is_mark {
+    if !spoils {
         told.extend(told_of(&manager, "key").await?);
     }
     for error in told {
-        let of_others = is_of_others(&error);
-        prop_assert!(of_others, "{}", error);
+        let is_told = is_of_others(&error) || (spoils && names_it(&error));
+        prop_assert!(is_told, "{}", error);
+    }
+    if spoils {
+        // Who was told so has left no place in the queue.
+        let left = async || server.keys("dlock/key/").await.len();
+        until("nobody has a place", left, |&left| left == 0).await;
     }
     let kept = client.get(name, None).await.expect("our own server");
     let kept = kept
@@ -96,7 +132,8 @@ async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> Tes
 #[test]
 fn what_is_not_ours_is_passed_over_and_kept() {
     let runtime = Runtime::new().expect("a runtime");
-    let server = runtime.block_on(EtcdServer::shared());
+    // Of its own: with a floor that is none nobody gets a lock.
+    let server = runtime.block_on(EtcdServer::start());
     holds_within(HANG, 15, (name(), value()), async |(name, value)| {
         is_told_and_kept(&server, &name, &value).await
     });

@@ -36,6 +36,6 @@ pub(super) fn read(key: &KeyValue, place: &str) -> Result<u64, Failure> {
     let number = key.value_str().ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| {
         let name = String::from_utf8_lossy(key.key());
-        Failure::refused(foreign(place, &name))
+        Failure::stop(foreign(place, &name))
     })
 }

@@ -41,7 +41,7 @@ impl LockName {
             None => Ok(None),
             Some(mark) => match owner_of(&mark) {
                 Some(owner) => Ok(Some(owner.to_owned())),
-                None => Err(Failure::refused(foreign(place, &name))),
+                None => Err(Failure::stop(foreign(place, &name))),
             },
         }
     }
