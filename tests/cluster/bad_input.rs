@@ -202,6 +202,42 @@ async fn foreign_values_are_left_alone() {
     nothing_left(cluster).await;
 }
 
+/// At one voter of three it is a vote that is not had, at two it is an error.
+#[tokio::test]
+async fn foreign_votes_are_left_alone() {
+    let lent = Lent::<Cluster>::empty().await;
+    let cluster: &Cluster = &lent;
+    let manager = connect(&cluster.url("?quorum=masters")).await;
+    had(&manager, "key").await;
+    let owner = cluster.owner("dlock:voters").await;
+    let voters: String = owner.command(&["GET", "dlock:voters"]).await;
+    let votes = voters.split(' ').take(2);
+    let votes: Vec<_> = votes
+        .map(|tag| format!("dlock:vote:{{{tag}}}:{{key}}"))
+        .collect();
+    for (before, vote) in votes.iter().enumerate() {
+        if before == 1 {
+            had(&manager, "key").await;
+        }
+        let owner = cluster.owner(vote).await;
+        // Not over a vote that is still on its way back.
+        let is_set =
+            async || -> Option<String> { owner.command(&["SET", vote, "hello", "NX"]).await };
+        until("the vote is free", is_set, Option::is_some).await;
+    }
+    let error = within(HANG, manager.lock("key").try_acquire()).await;
+    let error = error.expect_err("foreign votes");
+    says(&error, &["dlock:vote:{", "dlock did not write"]);
+    for vote in &votes {
+        let owner = cluster.owner(vote).await;
+        let value: String = owner.command(&["GET", vote]).await;
+        assert_eq!(value, "hello");
+        assert_eq!(owner.command::<u32>(&["DEL", vote]).await, 1);
+    }
+    had(&manager, "key").await;
+    nothing_left(cluster).await;
+}
+
 /// Servers before Redis 7 have no channels that belong to slots. All nodes hear
 /// all messages there, and waiters are woken as well.
 #[tokio::test]
