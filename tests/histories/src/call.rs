@@ -21,6 +21,13 @@ pub(crate) enum Policy {
     Dropped,
 }
 
+impl Policy {
+    /// Whether others may have the lock beside it.
+    pub(crate) fn shares(self) -> bool {
+        matches!(self, Self::Reads | Self::Shares)
+    }
+}
+
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {

@@ -112,6 +112,10 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
     let mut plan = Plan::new(all, setting.longest_fault(), draws.fork());
     let judge = judge(&*topology, setting).await;
     let can = judge.capabilities();
+    let known = Judge {
+        is_readable: topology.is_readable_in_the_dark(),
+        ..Judge::default()
+    };
     let mut history = History {
         topology,
         setting,
@@ -123,7 +127,7 @@ pub(crate) async fn run(topology: Box<dyn Topology>, setting: Setting, mut draws
         workers: Vec::new(),
         dir: TempDir::default(),
         draws,
-        known: Judge::default(),
+        known,
         forgotten: Vec::new(),
         faults: BTreeMap::new(),
         moved: 0,

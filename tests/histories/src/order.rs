@@ -8,6 +8,9 @@ use crate::moment::Moment;
 
 /// What is wrong with the tokens of one lock: a call, and one that was over before it
 /// began and had no older token. In between, the store has not forgotten anything.
+///
+/// Of two that share a lock, the later one may have the older token: a permit is handed over
+/// within its process, beside newer ones.
 pub(crate) fn violation<'a>(
     calls: impl Iterator<Item = &'a Call>,
     forgotten: &[(Moment, Moment)],
@@ -17,19 +20,26 @@ pub(crate) fn violation<'a>(
     by_end.sort_by_key(|call| call.to);
     by_begin.sort_by_key(|call| call.from);
     let mut ended = by_end.into_iter().peekable();
-    let mut newest: Option<&Call> = None;
+    // Of all, and of those that were alone.
+    let mut newest: [Option<&Call>; 2] = [None; 2];
     for call in by_begin {
         while let Some(over) = ended.next_if(|over| over.to < call.from) {
-            let older = newest.is_none_or(|newest| {
-                let between =
-                    |(_, until): &(Moment, Moment)| newest.from < *until && *until <= over.from;
-                newest.token < over.token || forgotten.iter().any(between)
-            });
-            if older {
-                newest = Some(over);
+            let [all, alone] = &mut newest;
+            for newest in [Some(all), Some(alone).filter(|_| !over.policy.shares())] {
+                let Some(newest) = newest else { continue };
+                let older = newest.is_none_or(|newest| {
+                    let between =
+                        |(_, until): &(Moment, Moment)| newest.from < *until && *until <= over.from;
+                    newest.token < over.token || forgotten.iter().any(between)
+                });
+                if older {
+                    *newest = Some(over);
+                }
             }
         }
-        let Some(newest) = newest else { continue };
+        let Some(newest) = newest[usize::from(call.policy.shares())] else {
+            continue;
+        };
         let between = |(from, until): &(Moment, Moment)| newest.from < *until && *from < call.to;
         if call.token <= newest.token && !forgotten.iter().any(between) {
             return Some((newest, call));
@@ -79,6 +89,18 @@ mod tests {
     fn a_token_that_does_not_rise_is_seen() {
         assert!(is_seen(&[call(3, 4, 64), call(1, 2, 128)], &[]));
         assert!(is_seen(&[call(1, 2, 64), call(3, 4, 64)], &[]));
+    }
+
+    #[test]
+    fn who_shares_a_lock_may_have_an_older_token_than_another_who_did() {
+        for policy in [Policy::Shares, Policy::Reads] {
+            let shares = |call| Call { policy, ..call };
+            let (newer, older) = (call(1, 2, 128), call(3, 4, 65));
+            let both = [shares(newer.clone()), shares(older.clone())];
+            assert!(!is_seen(&both, &[]));
+            assert!(is_seen(&[newer.clone(), shares(older.clone())], &[]));
+            assert!(is_seen(&[shares(newer), older], &[]));
+        }
     }
 
     #[test]

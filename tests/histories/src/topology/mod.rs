@@ -209,6 +209,11 @@ pub(crate) trait Topology {
         draws: &mut Rng,
     ) -> Inflicted;
 
+    /// Whether it can be read who has a lock while nobody can write.
+    fn is_readable_in_the_dark(&self) -> bool {
+        false
+    }
+
     /// Whether a process that has been paused keeps all others from the store.
     async fn is_stuck(&self) -> bool {
         false

@@ -55,6 +55,10 @@ impl Topology for OneFile {
         )
     }
 
+    fn is_readable_in_the_dark(&self) -> bool {
+        true
+    }
+
     fn machine_of_workers(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
