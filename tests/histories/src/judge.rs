@@ -55,7 +55,7 @@ impl Judge {
         match &call.outcome {
             Outcome::Other(error) => Some(format!("{name} was told {error:?}: {call}")),
             Outcome::Busy | Outcome::Timeout => self.hid_an_outage(name, call, told),
-            Outcome::Unavailable => self.saw_no_outage(name, call),
+            Outcome::Unavailable => self.saw_no_outage(name, call, told),
             Outcome::Lost => {
                 let had = call.entered.unwrap_or(from);
                 let unfounded = !self.is_troubled(name, call, had);
@@ -70,11 +70,16 @@ impl Judge {
     }
 
     /// Unless the store was silent for all of a short time, as it may be on a machine that others
-    /// use too.
-    fn saw_no_outage(&self, name: &str, call: &Call) -> Option<String> {
+    /// use too, or was not connected yet.
+    fn saw_no_outage(&self, name: &str, call: &Call, told: &[Call]) -> Option<String> {
         let silent = call.to.since(call.from) >= BRIEFLY;
         let brief = matches!(call.policy, Policy::Briefly | Policy::Dropped);
-        let unfounded = !(brief && silent) && !self.is_troubled(name, call, call.from);
+        let connected = told.iter().any(|other| {
+            let answered = matches!(other.outcome, Outcome::Done | Outcome::Busy);
+            answered && other.to < call.from
+        });
+        let may_be_slow = silent && (brief || !connected);
+        let unfounded = !may_be_slow && !self.is_troubled(name, call, call.from);
         unfounded.then(|| format!("{name} was told of an outage, and there was none: {call}"))
     }
 
@@ -311,15 +316,25 @@ mod tests {
     }
 
     #[test]
-    fn a_store_may_be_slow_for_a_short_time() {
-        for (policy, took, may_be) in [
-            (Policy::Briefly, 600, true),
-            (Policy::Briefly, 100, false),
-            (Policy::Try, 2_000, false),
-            (Policy::Patiently, 600, false),
+    fn a_store_may_be_slow_for_a_short_time_and_at_first() {
+        for (policy, took, connected, may_be) in [
+            (Policy::Briefly, 600, true, true),
+            (Policy::Briefly, 100, true, false),
+            (Policy::Try, 2_000, true, false),
+            (Policy::Try, 2_000, false, true),
+            (Policy::Try, 100, false, false),
+            (Policy::Patiently, 600, true, false),
         ] {
-            let told = call(policy, 25_000, 25_000 + took, Outcome::Unavailable);
-            assert_eq!(!is_wrong(&told), may_be, "{policy:?}, {took}");
+            let mut told = vec![call(policy, 25_000, 25_000 + took, Outcome::Unavailable)];
+            if connected {
+                told.push(call(Policy::Try, 24_000, 24_001, Outcome::Busy));
+            }
+            let violation = judge().violation("w0", &told[0], &told);
+            assert_eq!(
+                violation.is_none(),
+                may_be,
+                "{policy:?}, {took}, {connected}"
+            );
         }
     }
 
@@ -347,14 +362,14 @@ mod tests {
     #[test]
     fn an_error_needs_a_fault_of_its_worker_or_of_the_store() {
         for outcome in [Outcome::Unavailable, Outcome::Lost] {
-            let mut told = call(Policy::Patiently, 25_000, 27_000, outcome.clone());
+            let mut told = call(Policy::Patiently, 25_000, 25_300, outcome.clone());
             assert!(is_wrong(&told), "{outcome:?}");
             told.still = Duration::from_secs(1);
             assert!(!is_wrong(&told), "its machine stood still");
             let near = call(Policy::Patiently, 15_000, 16_000, outcome.clone());
             assert!(!is_wrong(&near));
             // Somebody else stood still.
-            let told = call(Policy::Patiently, 31_000, 32_000, outcome.clone());
+            let told = call(Policy::Patiently, 31_000, 31_300, outcome.clone());
             assert!(is_wrong(&told));
             let violation = judge().violation("w1", &told, &[]);
             assert_eq!(violation, None);
