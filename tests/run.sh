@@ -50,8 +50,10 @@ case "$*" in
 esac
 
 # Properties are tried on the same inputs each time, so that a failure is one of what
-# has changed.
-export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}"
+# has changed. With `--all` they are tried on others each time.
+seed=1
+[ -z "$all" ] || seed=$(((RANDOM << 30) + (RANDOM << 15) + RANDOM))
+export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$seed}"
 
 # What is needed, as `command:package` or `file:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools

@@ -90,24 +90,39 @@ pub(super) fn foreign(place: impl Display, found: impl Display) -> BackendError 
 /// a long text. Nobody knows what such a text contains.
 struct Said<'a>(&'a str);
 
-/// The most characters of it that are shown.
+/// The most bytes of it that are shown. What is escaped takes more than it did, and so do letters
+/// of some languages.
 const LONGEST_SAID: usize = 400;
 
 impl fmt::Display for Said<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.trim();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let line = lines.next().unwrap_or_default().to_owned();
-        let line = lines.fold(line, |text, line| text + ", " + line);
-        let end = line.char_indices().nth(LONGEST_SAID);
-        let shown = end.map_or(&*line, |(end, _)| &line[..end]);
-        // Escape what would do something to a terminal or a log. The backslashes of the text
-        // itself stay as they are.
-        for part in shown.split_inclusive('\\') {
+        let lines = self
+            .0
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
+        let line = lines.collect::<Vec<_>>().join(", ");
+        let shown = Printable(&line).to_string();
+        if shown.len() <= LONGEST_SAID {
+            return f.write_str(&shown);
+        }
+        let fits = |end: &usize| shown.is_char_boundary(*end);
+        let end = (0..=LONGEST_SAID).rev().find(fits).unwrap_or_default();
+        write!(f, "{}…", &shown[..end])
+    }
+}
+
+/// Text in which what would do something to a terminal or a log is escaped. Its own backslashes
+/// stay as they are.
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive('\\') {
             escape(part.trim_end_matches('\\'), f)?;
             f.write_str(if part.ends_with('\\') { "\\" } else { "" })?;
         }
-        f.write_str(if end.is_some() { "…" } else { "" })
+        Ok(())
     }
 }
 
@@ -127,10 +142,10 @@ mod tests {
             told("\u{1b}[31m\u{202e}x\0"),
             r"a: \u{1b}[31m\u{202e}x\0; see its log"
         );
-        let long = told(&"é".repeat(1 << 20));
-        assert_eq!(
-            long.chars().count(),
-            LONGEST_SAID + "a: …; see its log".chars().count()
-        );
+        for long in ["é", "€", "\u{1b}", "a", "\n a"].map(|one| told(&one.repeat(1 << 20))) {
+            let most = LONGEST_SAID + "a: …; see its log".len();
+            assert!(long.ends_with("…; see its log"), "{long}");
+            assert!((most - 8..=most).contains(&long.len()), "{long}");
+        }
     }
 }
