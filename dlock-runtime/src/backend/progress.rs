@@ -119,9 +119,9 @@ impl Progress {
         self.heard.lock().asked
     }
 
-    /// Whether the store has ever said that somebody holds the lock.
-    pub(crate) fn has_heard(&self) -> bool {
-        self.heard.lock().held.is_some()
+    /// When the last question was sent that the store answered with "somebody holds the lock".
+    pub(crate) fn heard(&self) -> Option<Instant> {
+        self.heard.lock().held
     }
 
     /// Whether "held" is the store's last answer and it has not been asked again since.
@@ -132,7 +132,7 @@ impl Progress {
 
     /// Whether the store said "held" at `since` or later.
     pub(crate) fn heard_since(&self, since: Instant) -> bool {
-        self.heard.lock().held.is_some_and(|held| held >= since)
+        self.heard().is_some_and(|held| held >= since)
     }
 
     /// The outage, if the store counts as unavailable for a caller that has waited since `since`,

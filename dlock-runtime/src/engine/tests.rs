@@ -893,7 +893,7 @@ for_each! { every_store:
             let came = Instant::now();
             caller.go_on();
             sleep(MOMENT).await;
-            assert!(this.progress().has_heard(), "it is read now");
+            assert!(this.progress().heard().is_some(), "it is read now");
             assert!(!this.progress().heard_since(came), "it was asked for before");
             sleep(2 * ROUND_TRIP).await;
             if P::LOOKS == Looks::Together && P::OPENING != Opening::Place && !P::AT_HOME {

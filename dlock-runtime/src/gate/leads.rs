@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::lead::{LeadNumber, StorePlace};
 use super::ticket::Ticket;
@@ -40,6 +41,14 @@ pub(super) struct LeadState {
     /// Set while the lead is loose. The place in the store's queue is kept until the sweep
     /// looks next.
     pub(super) loose: Option<Option<StorePlace>>,
+}
+
+impl LeadState {
+    /// The request has ended. Returns when it was last told that somebody holds the lock, which
+    /// counts for those who waited behind it.
+    pub(super) fn asks_no_more(&mut self) -> Option<Instant> {
+        self.asked.take()?.progress().heard()
+    }
 }
 
 impl Leads {

@@ -162,6 +162,10 @@ mod tests {
         is_held: bool,
         /// Each request is woken after this time, without a grant.
         wakes: Option<Duration>,
+        /// The first request is told after half of this time that somebody holds the lock, and after
+        /// all of it that the body has been done.
+        is_done_after: Option<Duration>,
+        was_done: AtomicBool,
         /// Requests are kept back, as by a process that leaves the lock to others.
         keeps_back: bool,
         /// From then on, requests are granted again.
@@ -188,6 +192,14 @@ mod tests {
             let recovers = self.recovers;
             let is_well = recovers.is_some_and(|at| at <= tokio::time::Instant::now());
             if self.has_granted.swap(true, Ordering::Relaxed) && !is_well {
+                if let Some(time) = self.is_done_after
+                    && !self.was_done.swap(true, Ordering::Relaxed)
+                {
+                    sleep(time / 2).await;
+                    request.note_held();
+                    sleep(time / 2).await;
+                    return Err(BackendError::done());
+                }
                 if self.is_held {
                     request.note_held();
                 }
@@ -318,6 +330,28 @@ mod tests {
         let told = within.await.expect_err("nobody answers");
         assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
         before.abort();
+    }
+
+    /// The request of the task before has ended just before the caller gives up, and the next one
+    /// has no answer yet.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_task_before_has_heard_counts_for_those_behind_it() {
+        let store = Silent {
+            has_granted: AtomicBool::new(true),
+            is_done_after: Some(Duration::from_millis(1_050)),
+            ..Silent::default()
+        };
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it needs no server");
+        let before = tokio::spawn(manager.lock("key").acquire());
+        sleep(Duration::from_millis(100)).await;
+        let began = tokio::time::Instant::now();
+        let within = manager.lock("key").acquire_within(Duration::from_secs(1));
+        let told = within.await.expect_err("who asked has no answer");
+        assert!(matches!(told, LockError::Timeout { .. }), "{told:?}");
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        let done = before.await.expect("no panic").expect_err("it is done");
+        assert!(matches!(done, LockError::Done { .. }), "{done:?}");
     }
 
     /// Also if the store then says that nobody holds it: only this process could think so.

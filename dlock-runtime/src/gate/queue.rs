@@ -190,6 +190,7 @@ impl Queue {
     pub(super) fn asks(&self, number: LeadNumber, ticket: &Arc<Ticket>, request: Request) {
         let mut state = self.state.lock();
         let came = state.came;
+        state.asks_no_more(number);
         let lead = state.leads.get(number);
         lead.served = Some(Arc::clone(ticket));
         lead.asked = Some(request);
@@ -224,7 +225,8 @@ impl Queue {
         self.state.lock().leads.held().cloned()
     }
 
-    /// Whether the lock was held in this process at `since` or later.
+    /// Whether the lock was held at `since` or later: in this process, or as the store has told a
+    /// request that has ended.
     pub(super) fn was_held_since(&self, since: Instant) -> bool {
         self.state.lock().was_held.is_some_and(|was| was >= since)
     }
@@ -393,12 +395,14 @@ impl Queue {
         // Dropped after the mutex is released.
         let mut places = Vec::new();
         let mut state = self.state.lock();
+        let mut heard = None;
         for lead in state.leads.all_mut() {
             if let Some(place) = lead.loose.as_mut().and_then(Option::take) {
                 places.push(place);
-                lead.asked = None;
+                heard = heard.max(lead.asks_no_more());
             }
         }
+        state.was_held = state.was_held.max(heard);
         let served = state.leads.all().filter_map(|lead| {
             let ticket = Arc::clone(lead.served.as_ref()?);
             let asked = lead.asked.clone();

@@ -17,7 +17,8 @@ pub(super) struct State {
     /// The number of the last task that came to wait.
     pub(super) came: u64,
     pub(super) leads: Leads,
-    /// When this process last held the lock.
+    /// When this process last held the lock, or one of its requests that has ended was told that
+    /// somebody holds it.
     pub(super) was_held: Option<Instant>,
     /// A task did not collect what it was given, and those behind it may not either. So all are
     /// called, and the lead goes to the first that is polled.
@@ -43,17 +44,23 @@ impl State {
         keeps_place: bool,
         now: Instant,
     ) -> (Option<Arc<Ticket>>, Option<Arc<Lease>>) {
-        let lead = self.leads.get(number);
         if !keeps_place {
-            lead.asked = None;
+            self.asks_no_more(number);
         }
-        let before = (lead.served.take(), self.leads.take_held(number));
+        let served = self.leads.get(number).served.take();
+        let before = (served, self.leads.take_held(number));
         if let Some(lease) = &before.1 {
             // A lease on its way back may be over, whatever becomes of its release.
             let last = lease.returns_since().unwrap_or(now);
             self.was_held = self.was_held.max(Some(last));
         }
         before
+    }
+
+    /// The request of this lead has ended, if there was one.
+    pub(super) fn asks_no_more(&mut self, number: LeadNumber) {
+        let heard = self.leads.get(number).asks_no_more();
+        self.was_held = self.was_held.max(heard);
     }
 
     /// Takes out the next waiter, which is about to be given something.

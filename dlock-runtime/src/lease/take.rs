@@ -166,7 +166,10 @@ impl Asking<'_> {
         let progress = request.progress();
         let unheard = progress.asked().map(since);
         let stood_still = unheard.is_some_and(|unheard| unheard > timeout + timeout / LATE);
-        if error.kind() != BackendErrorKind::Unavailable || progress.has_heard() || !stood_still {
+        if error.kind() != BackendErrorKind::Unavailable
+            || progress.heard().is_some()
+            || !stood_still
+        {
             return Err(error);
         }
         let again = async {

@@ -513,7 +513,7 @@ fn a_split_vote_is_not_a_lock() {
                 .expect("an answer")
                 .is_none()
         );
-        assert!(request.progress().has_heard());
+        assert!(request.progress().heard().is_some());
         assert!(sims[4].is_free());
         let start = Instant::now();
         had(&engine, &self::request()).await;
@@ -533,7 +533,7 @@ fn a_split_vote_is_known_before_the_last_voter_answers() {
         let request = request();
         let left = timeout(ROUND_TRIP + MOMENT, engine.acquire(&request)).await;
         assert!(left.is_err(), "one of three is no majority");
-        assert!(request.progress().has_heard());
+        assert!(request.progress().heard().is_some());
         sims[2].is_gone(false);
         sleep(WINDOW).await;
         are_free(&sims, "the caller has left");
@@ -551,7 +551,7 @@ fn a_voter_alone_says_nothing_of_the_lock() {
         let request = request();
         let left = timeout(ROUND_TRIP + MOMENT, engine.acquire(&request)).await;
         assert!(left.is_err(), "nobody answers");
-        assert!(!request.progress().has_heard());
+        assert!(request.progress().heard().is_none());
         are_gone(&sims, false);
     });
 }
@@ -750,7 +750,7 @@ fn an_election_says_how_it_was_when_it_was_held() {
             let came = Instant::now();
             caller.go_on();
             sleep(MOMENT).await;
-            assert!(this.progress().has_heard(), "it is read now");
+            assert!(this.progress().heard().is_some(), "it is read now");
             assert!(
                 !this.progress().heard_since(came),
                 "it was asked for before"
