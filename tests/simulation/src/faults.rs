@@ -78,6 +78,11 @@ impl Fault {
         }
     }
 
+    /// Whether commands come late by it, when nobody waits for their answers any more.
+    pub(crate) fn makes_late(self) -> bool {
+        matches!(self, Self::RequestsLate | Self::SilentThere)
+    }
+
     /// Whether it can befall a store of this kind.
     pub(crate) fn befalls(self, kind: Kind) -> bool {
         match self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::history::{History, name};
-use crate::network::RanOut;
+use crate::network::{LATEST, RanOut};
 use crate::world::Process;
 
 pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
@@ -27,13 +27,19 @@ pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
     }
 }
 
-/// A process that has shut down has given back what it held: nothing has to run out.
+/// A process that has shut down has given back what it held: nothing has to run out. What a command
+/// does that comes late is given back in the background.
 pub(crate) fn nothing_is_held(history: &History) {
+    let now = history.world.now();
     for key in 0..history.promises.keys {
         for holder in history.store.holders(&name(key)).unwrap_or_default() {
-            let process = holder.process;
-            let is_over = process.is_some_and(|of| history.state().shut_down.contains_key(&of));
-            if is_over {
+            let is_over = |of| {
+                let state = history.state();
+                let mut troubles = state.troubles_of(of, now, now, LATEST);
+                state.shut_down.contains_key(&of)
+                    && !troubles.any(|trouble| trouble.fault.makes_late())
+            };
+            if holder.process.is_some_and(is_over) {
                 history.violation(format!("key {key}: {holder:?} is held after the shutdown"));
             }
         }

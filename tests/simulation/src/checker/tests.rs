@@ -10,7 +10,7 @@ use super::bounds::Bound;
 use super::{nothing_is_held, nothing_is_left};
 use crate::faults::Fault;
 use crate::history::{History, Promises, Trouble, name};
-use crate::network::{Connection, Machine, Server, ServerId};
+use crate::network::{Connection, LATEST, Machine, Server, ServerId};
 use crate::stores::queue::{Answer, Asked, Command, QueueServer};
 use crate::world::{At, ProcessId, World};
 
@@ -294,6 +294,11 @@ fn who_has_shut_down_holds_nothing() {
         nothing_is_held(&scene.history);
         assert_eq!(scene.found(), 0, "it may");
         scene.history.has_shut_down(ONE);
+        // It may have got the lock by a command that came late.
+        scene.strikes(Fault::RequestsLate);
+        nothing_is_held(&scene.history);
+        assert_eq!(scene.found(), 0, "it is given back in the background");
+        scene.pass(LATEST + SECOND);
         nothing_is_held(&scene.history);
         assert_eq!(scene.found(), found);
     }
