@@ -80,6 +80,19 @@ async fn one_call(manager: &LockManager, key: &'static str) {
     lock.run(async {}).await.expect("it is free");
 }
 
+/// Who plans for the number of series counts with these.
+#[test]
+fn the_page_counts_them() {
+    let all = documented("write");
+    let of_a_mode = all.iter().filter(|series| series.contains("mode="));
+    let counted = format!(
+        "That is {} series for each template and process, and {} more for each further `mode`.",
+        all.len(),
+        of_a_mode.count()
+    );
+    assert!(PAGE.contains(&counted), "{counted}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_first_call_of_a_template_begins_every_counter() {
     let (_memory, manager) = memory().await;
