@@ -8,6 +8,8 @@
 //!
 //! A snippet of statements is run, in a process whose locks are `memory:`, and
 //! so is every test in it; with `no_run` behind the `rust` it is compiled only.
+//! Tests that a page does not print are in `tests/snippets/pages/`, in a file named
+//! like its module. They see what the page has defined.
 
 #[allow(dead_code, reason = "the tests use the rest")]
 mod markdown;
@@ -35,14 +37,15 @@ fn main() {
     fs::write(folder.join("cron.rs"), cron_recipe()).expect("a file of our own");
 }
 
-/// The recipe that needs a clock, for a test of its own.
+/// The recipe that needs a clock, for a test of its own, below what all recipes use.
 fn cron_recipe() -> String {
     let pages = pages();
     let recipes = pages.iter().find(|page| page.path == "docs/recipes.md");
     let snippets = recipes.expect("the page").blocks().into_iter();
     let mut snippets = snippets.map(|snippet| snippet.what.text);
+    let usual = snippets.next().expect("what all of them use");
     let cron = snippets.find(|text| text.contains("use tokio_cron_scheduler"));
-    cron.expect("the recipe for `tokio-cron-scheduler`")
+    usual + &cron.expect("the recipe for `tokio-cron-scheduler`")
 }
 
 fn write_page(code: &mut String, page: &Page) {
@@ -58,6 +61,11 @@ fn write_page(code: &mut String, page: &Page) {
     code.push_str(&format!("mod {name} {{\n{granted}\n"));
     for snippet in &snippets {
         write_snippet(code, page, snippet);
+    }
+    // Tests that the page does not print.
+    let tests = root().join(format!("tests/docs/tests/snippets/pages/{name}.rs"));
+    if tests.exists() {
+        code.push_str(&format!("#[path = {tests:?}]\nmod tests;\n"));
     }
     code.push_str(&"}\n".repeat(snippets.len() + 1));
 }

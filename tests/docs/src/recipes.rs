@@ -1,32 +1,11 @@
 //! A service with jobs, messages and tenants.
 
 pub use std::future::Future;
+pub use std::io;
 pub use std::sync::atomic::AtomicUsize;
 pub use std::sync::atomic::Ordering::Relaxed;
 
 pub use crate::usual::*;
-
-/// Why a job came to nothing.
-#[derive(Debug)]
-pub enum JobError {
-    /// It did not have the lock.
-    Lock(LockError),
-    /// The work itself failed.
-    Work,
-}
-
-impl From<LockError> for JobError {
-    fn from(error: LockError) -> Self {
-        Self::Lock(error)
-    }
-}
-
-/// From a queue.
-#[derive(Debug)]
-pub struct Message {
-    /// The same whenever it is delivered.
-    pub id: u64,
-}
 
 tokio::task_local! {
     static WORK: Work;
@@ -69,39 +48,52 @@ impl Work {
     }
 
     /// One attempt.
-    async fn attempt(self) -> Result<(), JobError> {
+    async fn attempt(self) -> io::Result<()> {
         let before = self.begun.fetch_add(1, Relaxed);
         tokio::time::sleep(Duration::from_secs(1)).await;
         if before < self.fails {
-            return Err(JobError::Work);
+            return Err(io::Error::other("it fails"));
         }
         self.done.fetch_add(1, Relaxed);
         Ok(())
     }
 }
 
+/// Some work, whose error becomes that of the recipe.
+async fn work<E: From<io::Error>>() -> Result<(), E> {
+    match WORK.try_with(Work::clone) {
+        Ok(work) => Ok(work.attempt().await?),
+        Err(_) => Ok(()),
+    }
+}
+
 macro_rules! work {
-    ($($name:ident($($of:ident: $what:ty)?))*) => {$(
+    ($($name:ident($of:ty))*) => {$(
         /// Some work.
         ///
         /// # Errors
         ///
         /// Only inside of [`Work::of`] it fails, as often as is said there.
-        pub async fn $name($($of: $what)?) -> Result<(), JobError> {
-            $(let _ = $of;)?
-            match WORK.try_with(Work::clone) {
-                Ok(work) => work.attempt().await,
-                Err(_) => Ok(()),
-            }
+        pub async fn $name<E: From<io::Error>>(_: $of) -> Result<(), E> {
+            work().await
         }
     )*};
 }
 
 work! {
-    write_invoices(night: &str)
-    run_migrations(version: u32)
-    ship(message: &Message)
-    write_export(tenant: &str)
+    write_invoices(&str)
+    run_migrations(u32)
+    write_export(&str)
+    take_from_shelf(&str)
+}
+
+/// Sends what a message asks for.
+///
+/// # Errors
+///
+/// As the work above.
+pub async fn ship<M, E: From<io::Error>>(_: &M) -> Result<(), E> {
+    work().await
 }
 
 /// A job.
@@ -109,8 +101,42 @@ work! {
 /// # Errors
 ///
 /// It never fails.
-pub async fn one_job() -> Result<(), JobError> {
+pub async fn one_job() -> io::Result<()> {
     Ok(())
+}
+
+/// What the recipe needs of the crate of this name.
+pub mod tonic {
+    /// What a call came to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Code {
+        /// It was stopped, and may be called again.
+        Aborted,
+        /// It was done before.
+        AlreadyExists,
+        /// Something is broken.
+        Internal,
+        /// Something does not answer.
+        Unavailable,
+    }
+
+    /// The error of each handler.
+    #[derive(Debug)]
+    pub struct Status(Code);
+
+    impl Status {
+        /// One with this text.
+        #[must_use]
+        pub fn new(code: Code, _: impl Into<String>) -> Self {
+            Self(code)
+        }
+
+        /// Why it failed.
+        #[must_use]
+        pub fn code(&self) -> Code {
+            self.0
+        }
+    }
 }
 
 /// Removes what was uploaded.

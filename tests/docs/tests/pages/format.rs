@@ -1,8 +1,10 @@
 //! Snippets are formatted as all code here is.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use crate::markdown::root;
 use crate::{blocks, none_wrong};
 
 #[test]
@@ -13,6 +15,21 @@ fn every_snippet_is_formatted() {
             && let Err(shown) = check(&block.text)
         {
             wrong.push(format!("{place}:\n{shown}"));
+        }
+    }
+    none_wrong(&wrong);
+}
+
+/// The build script names them, so `cargo fmt` does not find them.
+#[test]
+fn every_test_of_a_page_is_formatted() {
+    let folder = root().join("tests/docs/tests/snippets/pages");
+    let mut wrong = Vec::new();
+    for file in fs::read_dir(folder).expect("the tests") {
+        let file = file.expect("a file").path();
+        let text = fs::read_to_string(&file).expect("a file");
+        if let Err(shown) = check(&text) {
+            wrong.push(format!("{}: {shown}", file.display()));
         }
     }
     none_wrong(&wrong);

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dlock::Config;
 use dlock::backend::memory::Memory;
-use dlock::{Config, LockError, LockManager, distributed_lock};
 use dlock_conformance::support::wait::until;
-use dlock_docs_tests::recipes::JobError;
 
 include!(concat!(env!("OUT_DIR"), "/cron.rs"));
 

@@ -7,6 +7,7 @@
     reason = "a snippet shows a part of a program"
 )]
 
+#[allow(unused_imports, reason = "the recipes share their imports")]
 mod cron;
 
 include!(concat!(env!("OUT_DIR"), "/snippets.rs"));
