@@ -149,7 +149,9 @@ impl Config {
     }
 
     /// A store of your own, or one that is configured in code. It serves one manager: clones of
-    /// this `Config` cannot be connected a second time.
+    /// this `Config` cannot be connected a second time. No `DLOCK_…` variable is read for it. Set
+    /// the request timeout on the backend: [`request_timeout`](Self::request_timeout) of this
+    /// `Config` has no effect.
     pub fn with_backend(backend: impl Backend) -> Self {
         let given = Given {
             backend: Arc::new(backend),
