@@ -52,7 +52,11 @@
 //!
 //! Two functions with the same key exclude each other. They also exclude a call
 //! without the attribute, such as
-//! [`dlock::lock("stock:42").run(future)`](LockRequest::run).
+//! [`dlock::lock("stock:42").run(future)`](LockRequest::run). For such a call, mind how
+//! dlock escapes: in a value of a template, `%`, `:` and the first character after the
+//! `<…>` are percent-encoded. With the sku `a:b`, `"stock:<sku>"` is the lock
+//! `stock:a%3Ab`, and `stock:a:b` is another one. A key that one function makes for both,
+//! such as `key_of` above, is the same in both places.
 //!
 //! # How long to wait
 //!
@@ -136,8 +140,8 @@
 //!
 //! # Readers and writers
 //!
-//! `mode = "read"` shares the lock with other readers. Both wait in one queue, so
-//! neither starves the other.
+//! `mode = "read"` shares the lock with other readers. On stores with an order, readers
+//! and writers wait in one queue, so neither starves the other.
 //!
 //! ```
 //! # use dlock::{LockError, distributed_lock};
@@ -278,8 +282,9 @@
 //! Re-entry follows the chain of awaits, not the id of a task or thread. A body may
 //! call this or another function with the same key: that call goes through at once
 //! and has the same token. The two halves of a `join!` exclude each other: they share
-//! a task, not a body. A spawned task waits like any other caller, unless its future
-//! went through [`in_lock_scope`](LockScopeExt::in_lock_scope):
+//! a task, not a body. But inside a body that has the lock already, both re-enter, and
+//! may overlap. A spawned task waits like any other caller, unless its future went
+//! through [`in_lock_scope`](LockScopeExt::in_lock_scope):
 //!
 //! ```
 //! use dlock::{LockError, LockScopeExt, distributed_lock};
