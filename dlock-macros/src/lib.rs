@@ -59,6 +59,11 @@ use proc_macro::TokenStream;
 /// arguments are moved into the body: the body may consume what the key mentions. What a key
 /// *expression* consumes is not available to the body.
 ///
+/// Braces are text, as in `"cart:{<user>}"` and `"{carts}:<user>"`, since Redis Cluster reads them.
+/// In a function with arguments, an error tells of text that would make one key for all of them:
+/// `{}`, `{0}`, an argument's name in braces or behind `#` or `$`, and any name in braces if the
+/// template has no `<…>`. Write such a text as an expression: `key = String::from("{carts}")`.
+///
 /// # The return type
 ///
 /// Without `on_error` the function returns a `Result<T, E>`, or an alias of one, with `E:

@@ -1,6 +1,7 @@
 //! Key templates: `stock:<sku>`, with a Rust expression between `<` and `>`.
 
 mod names;
+mod plain;
 mod scan;
 
 use proc_macro2::{Group, TokenStream, TokenTree};
@@ -66,35 +67,10 @@ impl Template {
 
     /// Refuses probable mistakes that the function's arguments reveal.
     pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
-        self.refuse_braces(arguments)?;
-        self.refuse_unknown_names(arguments)
-    }
-
-    /// Refuses `{name}` where `<name>` was surely meant: braces are plain text, so the lock would
-    /// have the same name for every value of the argument.
-    fn refuse_braces(&self, arguments: &[String]) -> syn::Result<()> {
-        let behind = self.values.iter().map(|(_, text)| text);
-        for text in std::iter::once(&self.head).chain(behind) {
-            for inside in text.split('{').skip(1) {
-                let name = inside
-                    .split(|c: char| !c.is_alphanumeric() && c != '_')
-                    .next();
-                let Some(name) = name.filter(|name| arguments.iter().any(|known| known == name))
-                else {
-                    continue;
-                };
-                let Some((written, _)) = inside.split_once('}') else {
-                    continue;
-                };
-                // A format spec (`{id:>8}`) is not allowed between `<` and `>`.
-                let meant = written.split(':').next().unwrap_or(name).trim_end();
-                return Err(self.error(format!(
-                    "braces are plain text in a key: `{{{written}}}` would name the same lock for \
-                     every `{name}`; write `<{meant}>`"
-                )));
-            }
+        match plain::complaint(self, arguments) {
+            Some(complaint) => Err(self.error(complaint)),
+            None => self.refuse_unknown_names(arguments),
         }
-        Ok(())
     }
 
     fn refuse_unknown_names(&self, arguments: &[String]) -> syn::Result<()> {
@@ -285,22 +261,55 @@ mod tests {
         }
     }
 
+    fn arguments() -> [String; 4] {
+        ["sku", "self", "été", "type"].map(str::to_owned)
+    }
+
     fn check(text: &str) -> Result<(), String> {
+        check_with(text, &arguments())
+    }
+
+    fn check_without_arguments(text: &str) -> Result<(), String> {
+        check_with(text, &[])
+    }
+
+    fn check_with(text: &str, arguments: &[String]) -> Result<(), String> {
         let template = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let arguments = ["sku", "self", "été", "type"].map(str::to_owned);
-        template
-            .check(&arguments)
-            .map_err(|error| error.to_string())
+        template.check(arguments).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn braces_around_an_argument_are_refused() {
+    fn text_with_the_name_of_an_argument_is_refused() {
         for (text, meant) in [
             ("stock:{sku}", "write `<sku>`"),
             ("stock:<sku>:{self.shop}", "write `<self.shop>`"),
             ("stock:{sku:?}", "write `<sku>`"),
             ("{{sku}}", "write `<sku>`"),
             ("{été}", "write `<été>`"),
+            ("{ sku }", "write `<sku>`"),
+            ("{&sku.id}", "write `<sku.id>`"),
+            ("{(sku.id)}", "write `<sku.id>`"),
+            ("{sku.id(0)[1]}", "write `<sku.id(0)[1]>`"),
+            ("{Sku::id(sku)}:<sku>", "write `<sku>`"),
+            ("{sku)}", "write `<sku>`"),
+            (
+                "{<été>:sku}",
+                "`{<…>:sku}` would name the same lock for every `sku`",
+            ),
+            ("{type}", "write `<r#type>`"),
+            ("${sku}", "`${sku}` would name"),
+            ("#{sku}", "`#{sku}` would name"),
+            (
+                "a:#sku",
+                "`#sku` would name the same lock for every `sku`; write `<sku>`",
+            ),
+            ("a:$sku:<été>", "`$sku` would name"),
+            (
+                "a:#sku.id.",
+                "`#sku.id` would name the same lock for every `sku`; write `<sku.id>`",
+            ),
+            ("a:#self.shop", "write `<self.shop>`"),
+            ("a:$type", "write `<r#type>`"),
         ] {
             let error = check(text).expect_err(text);
             assert!(error.contains(meant), "{text}: {error}");
@@ -308,17 +317,84 @@ mod tests {
     }
 
     #[test]
-    fn other_braces_are_text() {
+    fn braces_of_format_strings_are_refused() {
+        for text in ["{}", "a:{}:<sku>", "{ }", "{0}", "{:?}", "{0:>8}"] {
+            let error = check(text).expect_err(text);
+            assert!(error.contains("stands for no argument"), "{text}: {error}");
+            assert!(error.contains("such as `<sku>`"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn braces_in_a_template_without_values_are_refused() {
         for text in [
+            "a:{skuu}",
+            "{ skuu }",
+            "{cart}:all",
+            "a:{sku_id:?}",
+            "{{user}}",
+        ] {
+            let error = check(text).expect_err(text);
+            assert!(error.contains("for every call"), "{text}: {error}");
+            assert_eq!(check_without_arguments(text), Ok(()));
+        }
+    }
+
+    #[test]
+    fn other_text_is_text() {
+        for text in [
+            // What Redis Cluster reads, to keep keys together.
             "{<sku>}:a",
-            "{user}",
-            "{}",
+            "cart:{<self.shop>}:<sku>",
+            "{cart}:<sku>",
+            "{my cart}:<sku>",
+            "{shop-<self.shop>}:<sku>",
+            "{skunk}:<sku>",
             "{",
             "{sku",
-            "{skunk}",
-            "{ sku }",
+            "sku}",
+            "}{:<sku>",
+            "{-}",
+            "#",
+            "a#1:$",
+            "#skunk",
+            "#<sku>",
+            "a $<sku>",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for text in ["{}", "{0}", "{sku}", "#sku", "$sku"] {
+            assert_eq!(check_without_arguments(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_way_out_leads_out() {
+        for (text, way_out) in [
+            ("a:{}", r#"String::from("a:{}")"#),
+            ("a:{\"b\"}", r#"String::from("a:{\"b\"}")"#),
+            ("{cart}:<<a>", r#"String::from("{cart}:<a>")"#),
+            ("{ sku }", r#"String::from("{ sku }")"#),
+            ("#sku", r##"String::from("#sku")"##),
+        ] {
+            let error = check(text).expect_err(text);
+            let way_out_is = format!("as an expression, `{way_out}`");
+            assert!(error.contains(&way_out_is), "{text}: {error}");
+            let key = syn::parse_str(way_out).and_then(crate::key::Key::new);
+            let key = key.unwrap_or_else(|error| panic!("{way_out}: {error}"));
+            assert!(key.check(&arguments()).is_ok(), "{way_out}");
+        }
+        for (text, instead, sign) in [
+            ("a:{}:<sku>", "a:<\"{\">}:<sku>", '{'),
+            ("a:{sku}", "a:<\"{\">sku}", '{'),
+            ("<<sku>:{}", "<<sku>:<\"{\">}", '{'),
+            ("#sku:<été>", "<\"#\">sku:<été>", '#'),
+            ("$sku:<été>", "<\"$\">sku:<été>", '$'),
+        ] {
+            let error = check(text).expect_err(text);
+            let way_out = format!("write `<\\\"{sign}\\\">` for its `{sign}`");
+            assert!(error.contains(&way_out), "{text}: {error}");
+            assert_eq!(check(instead), Ok(()), "{instead}");
         }
     }
 

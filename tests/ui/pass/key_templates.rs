@@ -44,8 +44,34 @@ async fn paths() -> Result<String, LockError> {
     Ok(held())
 }
 
-#[distributed_lock(key = "a<<b->{<id>}{}{other}%>")]
+#[distributed_lock(key = "a<<b->{<id>}{other}%>")]
 async fn text(id: u8) -> Result<String, LockError> {
+    Ok(held())
+}
+
+/// Redis Cluster keeps together the keys with the same text in braces.
+#[distributed_lock(key = "{carts}:<user>:{shop}#1")]
+async fn hash_tag_of_text(user: u32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "cart:{<user>}:<size>")]
+async fn hash_tag_of_a_value(user: u32, size: u32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = [String::from("{carts}:{}"), "a:<user>"])]
+async fn meant_as_text_in_an_expression(user: u32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "a:<user>:<\"{\">user}:<\"#\">user")]
+async fn meant_as_text_in_a_template(user: u32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "{carts}:{}:$user")]
+async fn braces_without_arguments() -> Result<String, LockError> {
     Ok(held())
 }
 
@@ -79,7 +105,24 @@ async fn expressions_are_shown() {
         assert_eq!(fields_and_calls(&order).await.expect("free"), "4:2:true");
         assert_eq!(operators(3, 2).await.expect("free"), "true/5/-3/other/1");
         assert_eq!(paths().await.expect("free"), "named/named/named/255");
-        assert_eq!(text(7).await.expect("free"), "a<b->{7}{}{other}%>");
+        assert_eq!(text(7).await.expect("free"), "a<b->{7}{other}%>");
+        assert_eq!(
+            hash_tag_of_text(7).await.expect("free"),
+            "{carts}:7:{shop}#1"
+        );
+        assert_eq!(hash_tag_of_a_value(7, 2).await.expect("free"), "cart:{7}:2");
+        assert_eq!(
+            meant_as_text_in_an_expression(7).await.expect("free"),
+            "{carts}:{} + a:7"
+        );
+        assert_eq!(
+            meant_as_text_in_a_template(7).await.expect("free"),
+            "a:7:{user}:#user"
+        );
+        assert_eq!(
+            braces_without_arguments().await.expect("free"),
+            "{carts}:{}:$user"
+        );
         assert_eq!(literals().await.expect("free"), "raw >:>");
         assert_eq!(raw_names_and_unsized(1, &"x").await.expect("free"), "1:x");
         assert_eq!(macros(7).await.expect("free"), "spec:007");
