@@ -61,6 +61,7 @@ fn try_expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> 
 }
 
 fn locked(args: &Args, function: Function) -> TokenStream {
+    let arguments = function.argument_names();
     let Function {
         attributes,
         visibility,
@@ -74,7 +75,7 @@ fn locked(args: &Args, function: Function) -> TokenStream {
             let uses = uses(args, &block);
             let moves = bindings::move_in(&mut signature, &uses, attributes.iter().all(is_inert));
             let opening = quote_spanned!(Span::mixed_site()=> async move);
-            section(args, &returned, &opening, &moves, &block)
+            section(args, &arguments, &returned, &opening, &moves, &block)
         }
         Form::Boxed(boxed) => {
             let Boxed {
@@ -86,7 +87,8 @@ fn locked(args: &Args, function: Function) -> TokenStream {
             // The macro that made this form has moved the arguments already.
             let moves = TokenStream::new();
             let block = bindings::already_moved(block, &mentioned(args));
-            let section = section(args, &Returned::new(output), &opening, &moves, &block);
+            let returned = Returned::new(output);
+            let section = section(args, &arguments, &returned, &opening, &moves, &block);
             quote_spanned!(Span::mixed_site()=> #pin(#opening { #section }))
         }
     };
@@ -102,6 +104,7 @@ fn locked(args: &Args, function: Function) -> TokenStream {
 /// The statements that take the lock, run the block and give the lock back.
 fn section(
     args: &Args,
+    arguments: &[String],
     returned: &Returned,
     opening: &TokenStream,
     moves: &TokenStream,
@@ -115,7 +118,7 @@ fn section(
     } = args;
     let span = Span::mixed_site();
     let private = krate.private(span);
-    let (permits, options) = options.tokens(krate, key);
+    let (permits, options) = options.tokens(krate, key, arguments);
     let key = key.tokens(krate);
     let never_taken = returned.never_taken(krate);
     let error = Ident::new("error", span);
@@ -123,7 +126,9 @@ fn section(
     let run = match args.options.once {
         None => quote_spanned!(span=> #private::run(key, #options, body)),
         Some(_) => quote_spanned! {span=>
-            #private::run_once(key, #options, body, |output| #private::Returned(output).is_done())
+            #private::run_once(key, #options, body, |output| {
+                #private::Returned(output).is_done()
+            })
         },
     };
     quote_spanned! {span=>

@@ -16,6 +16,15 @@ pub(crate) enum Key {
     Many(Vec<Part>),
 }
 
+/// What is known of one name at compile time.
+pub(crate) struct Name {
+    pub(crate) written: String,
+    /// [`Template::shape`].
+    pub(crate) shape: Option<String>,
+    /// Whether it is a constant, with a text that only the runtime sees.
+    pub(crate) is_constant: bool,
+}
+
 /// One name.
 pub(crate) enum Part {
     Template(Template),
@@ -65,14 +74,34 @@ impl Key {
         written.join(", ")
     }
 
-    /// Each name as written, with its shape if it has one. Empty for a single name without a shape,
-    /// of which [`written`](Self::written) says everything.
-    pub(crate) fn shapes(&self) -> Vec<(String, Option<String>)> {
-        let parts = self.parts().iter();
-        let shapes: Vec<_> = parts.map(|part| (part.written(), part.shape())).collect();
-        match &shapes[..] {
-            [(_, None)] => Vec::new(),
-            _ => shapes,
+    /// What is known of each name. Empty if [`written`](Self::written) says everything. A path that
+    /// begins with one of the `arguments` is no constant.
+    pub(crate) fn names(&self, arguments: &[String]) -> Vec<Name> {
+        let names: Vec<_> = match self {
+            Self::One(Part::Expression(value)) => {
+                let elements = match ungrouped(value) {
+                    Expr::Array(array) => array.elems.iter().collect(),
+                    value => vec![value],
+                };
+                let name = |value| Name {
+                    written: self.written(),
+                    shape: None,
+                    is_constant: is_constant(value, arguments),
+                };
+                elements.into_iter().map(name).collect()
+            }
+            _ => self
+                .parts()
+                .iter()
+                .map(|part| part.name(arguments))
+                .collect(),
+        };
+        let is_several = matches!(self, Self::Many(_)) && names.len() > 1;
+        let says_more = |name: &Name| name.shape.is_some() || name.is_constant;
+        if is_several || names.iter().any(says_more) {
+            names
+        } else {
+            Vec::new()
         }
     }
 
@@ -162,12 +191,31 @@ impl Part {
         }
     }
 
-    fn shape(&self) -> Option<String> {
-        match self {
-            Self::Template(template) => template.shape(),
-            Self::Expression(_) => None,
+    fn name(&self, arguments: &[String]) -> Name {
+        let (shape, is_constant) = match self {
+            Self::Template(template) => (template.shape(), false),
+            Self::Expression(value) => (None, is_constant(value, arguments)),
+        };
+        Name {
+            written: self.written(),
+            shape,
+            is_constant,
         }
     }
+}
+
+/// Whether the expression is the path of something in capitals, as constants and statics are.
+fn is_constant(value: &Expr, arguments: &[String]) -> bool {
+    let Expr::Path(path) = ungrouped(value) else {
+        return false;
+    };
+    let is_argument = path
+        .path
+        .get_ident()
+        .is_some_and(|name| arguments.iter().any(|argument| name == argument));
+    let name = path.path.segments.last();
+    let name = name.map(|last| last.ident.to_string()).unwrap_or_default();
+    !is_argument && name.contains(char::is_uppercase) && !name.contains(char::is_lowercase)
 }
 
 fn text(expression: &Expr) -> String {
@@ -248,21 +296,55 @@ mod tests {
         assert_eq!(written(parse_quote!((account_key(id)))), "account_key(id)");
     }
 
+    /// What the key says of its names in a function with the arguments `id` and `ID`.
+    fn names(value: Expr) -> Vec<String> {
+        let arguments = ["id", "ID"].map(str::to_owned);
+        let shown = |name: Name| {
+            let constant = if name.is_constant { "constant" } else { "" };
+            format!("{} {:?} {constant}", name.written, name.shape)
+        };
+        let names = key(value).names(&arguments).into_iter().map(shown);
+        names.map(|name| name.trim_end().to_owned()).collect()
+    }
+
     #[test]
     fn only_templates_with_values_have_a_shape() {
-        let shapes = |value| -> Vec<_> {
-            let shapes = key(value).shapes().into_iter();
-            shapes
-                .map(|(written, shape)| format!("{written} {shape:?}"))
-                .collect()
-        };
-        assert_eq!(shapes(parse_quote!("a:<id>")), ["a:<id> Some(\"a:<>\")"]);
+        assert_eq!(names(parse_quote!("a:<id>")), ["a:<id> Some(\"a:<>\")"]);
         assert_eq!(
-            shapes(parse_quote!(["a", "b:<id>", name])),
+            names(parse_quote!(["a", "b:<id>", name])),
             ["a None", "b:<id> Some(\"b:<>\")", "name None"]
         );
-        assert!(shapes(parse_quote!("a")).is_empty());
-        assert!(shapes(parse_quote!(account_key("a:<id>"))).is_empty());
-        assert!(shapes(parse_quote!([first, second])).is_empty());
+        assert!(names(parse_quote!("a")).is_empty());
+        assert!(names(parse_quote!(account_key("a:<id>"))).is_empty());
+        assert!(names(parse_quote!([first, second])).is_empty());
+    }
+
+    #[test]
+    fn paths_in_capitals_are_constants() {
+        assert_eq!(names(parse_quote!(KEY)), ["KEY None constant"]);
+        assert_eq!(
+            names(parse_quote!((keys::STOCK_2))),
+            ["keys::STOCK_2 None constant"]
+        );
+        assert_eq!(
+            names(parse_quote!([KEY, "a"])),
+            ["KEY None constant", "a None"]
+        );
+        assert_eq!(
+            names(parse_quote!([KEY, id])),
+            ["KEY, id None constant", "KEY, id None"]
+        );
+        for other in [
+            parse_quote!(ID),
+            parse_quote!(id),
+            parse_quote!(Key),
+            parse_quote!(KEY.to_owned()),
+            parse_quote!(KEY(id)),
+            parse_quote!(self.KEY),
+            parse_quote!(_1),
+        ] {
+            let shown = quote!(#other).to_string();
+            assert!(names(other).is_empty(), "{shown}");
+        }
     }
 }

@@ -47,8 +47,13 @@ impl Options {
     }
 
     /// The statement to put first, and a reference to the runtime's `Options`. They are a constant
-    /// except for the number of permits.
-    pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> (TokenStream, TokenStream) {
+    /// except for the number of permits. `arguments` are those of the function.
+    pub(crate) fn tokens(
+        &self,
+        krate: &Crate,
+        key: &Key,
+        arguments: &[String],
+    ) -> (TokenStream, TokenStream) {
         let span = Span::mixed_site();
         let private = krate.private(span);
         let mut fields = Vec::new();
@@ -58,11 +63,19 @@ impl Options {
         };
         let template = key.written();
         set("template", quote!(#template));
-        let shapes = key.shapes();
-        if !shapes.is_empty() {
-            let parts = shapes.iter().map(|(written, shape)| {
-                let shape = shape.as_deref().unwrap_or_default();
-                quote_spanned!(span=> #private::Part { template: #written, shape: #shape })
+        let names = key.names(arguments);
+        if !names.is_empty() {
+            let parts = names.iter().map(|name| {
+                let written = &name.written;
+                let shape = name.shape.as_deref().unwrap_or_default();
+                let arguments = if name.is_constant { arguments } else { &[] };
+                quote_spanned! {span=>
+                    #private::Part {
+                        template: #written,
+                        shape: #shape,
+                        arguments: &[#(#arguments),*],
+                    }
+                }
             });
             set(
                 "shapes",
@@ -149,7 +162,7 @@ mod tests {
     fn what_is_not_given_is_left_to_the_runtime() {
         let tokens = |options: &Options, key| {
             let key = Key::new(key).unwrap_or_else(|error| panic!("{error}"));
-            let (_, options) = options.tokens(&Crate(None), &key);
+            let (_, options) = options.tokens(&Crate(None), &key, &["day".to_owned()]);
             options.to_string().replace(' ', "")
         };
         let private = "::dlock::__private";
@@ -166,9 +179,12 @@ mod tests {
             format!(
                 "const{{&{private}::Options{{template:\"a:<id>\",\
                  shapes:{private}::Shapes::Known(&[\
-                 {private}::Part{{template:\"a:<id>\",shape:\"a:<>\"}}]),fenced:true,\
+                 {private}::Part{{template:\"a:<id>\",shape:\"a:<>\",arguments:&[],}}]),fenced:true,\
                  ..{private}::Options::new()}}}}"
             )
         );
+        let constant = tokens(&options, parse_quote!(KEY));
+        let arguments = "template:\"KEY\",shape:\"\",arguments:&[\"day\"],";
+        assert!(constant.contains(arguments), "{constant}");
     }
 }

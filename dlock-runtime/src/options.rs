@@ -53,6 +53,9 @@ pub struct Part {
     pub template: &'static str,
     /// The template with `<>` for each value; empty without values.
     pub shape: &'static str,
+    /// For a constant: the arguments of the function, whose names it must not contain as a template
+    /// would. Empty for all other keys.
+    pub arguments: &'static [&'static str],
 }
 
 /// All settings of a lock except its key. The attribute makes one `const` for each function, so the

@@ -67,7 +67,11 @@ fn account_key(id: u32) -> String {
 }
 
 const fn part(template: &'static str, shape: &'static str) -> Part {
-    Part { template, shape }
+    Part {
+        template,
+        shape,
+        arguments: &[],
+    }
 }
 
 macro_rules! inside_a_macro {

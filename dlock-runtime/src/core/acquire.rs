@@ -86,6 +86,7 @@ pub(crate) fn acquire_anew(
         // Checked before any span records the key.
         let most = manager.at_start.max_key_bytes;
         limits::check_key(&spec.key, &manager.settings.namespace, most)
+            .and_then(|()| limits::check_constants(&spec.key, spec.options.shapes))
             .inspect_err(|error| labels.refused(error))?;
         let asking = Asking::begin(labels, &spec.key, manager.clock());
         let span = asking.section();

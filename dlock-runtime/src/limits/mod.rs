@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub(crate) use self::key::{check_key, check_prefix};
+pub(crate) use self::key::{check_constants, check_key, check_prefix};
 use crate::error::{BackendError, BackendErrorKind, LockError};
 use crate::token::TOKENS_PER_GRANT;
 

@@ -22,6 +22,52 @@ async fn constant() -> Result<String, LockError> {
     Ok(held())
 }
 
+const TEMPLATE: &str = "report:<day>";
+
+#[distributed_lock(key = TEMPLATE)]
+async fn constant_that_reads_as_a_template(day: &str) -> Result<String, LockError> {
+    Ok(held() + day)
+}
+
+struct Keys;
+
+impl Keys {
+    const BOTH: [&str; 2] = ["report", "report:<self.day>"];
+}
+
+impl Keys {
+    #[distributed_lock(key = Keys::BOTH)]
+    async fn several_in_one(&self) -> Result<String, LockError> {
+        Ok(held())
+    }
+}
+
+#[distributed_lock(key = [super::key_expressions::NAME, TEMPLATE])]
+async fn in_an_array(day: &str) -> Result<String, LockError> {
+    Ok(held() + day)
+}
+
+#[distributed_lock(key = ["a:<day>", TEMPLATE])]
+async fn beside_a_template(day: &str) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = [TEMPLATE, "a:<month>"])]
+async fn constant_without_the_name_of_an_argument(month: &str) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = TEMPLATE)]
+async fn constant_without_arguments() -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[allow(non_snake_case)]
+#[distributed_lock(key = KEY, on_error = |error| error.to_string())]
+async fn argument_in_capitals(KEY: &str) -> String {
+    held()
+}
+
 #[distributed_lock(key = format!("stock:{sku}"))]
 async fn format_string(sku: &str) -> Result<String, LockError> {
     Ok(held())
@@ -80,6 +126,34 @@ async fn any_key() {
         assert_eq!(in_parentheses().await.expect("free"), "a:");
         assert_eq!(awaits_and_may_fail(3).await.as_deref(), Ok("looked up:3"));
         assert_eq!(awaits_and_may_fail(0).await, Err(ShopError::BadNumber));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_constant_is_no_template() {
+    alone(async {
+        for (refused, text) in [
+            (constant_that_reads_as_a_template("monday").await, "<day>"),
+            (Keys.several_in_one().await, "<self.day>"),
+            (in_an_array("monday").await, "<day>"),
+            (beside_a_template("monday").await, "<day>"),
+        ] {
+            let error = refused.expect_err(text);
+            assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
+            let error = error.to_string();
+            assert!(
+                error.contains(&format!("contains `{text}` as text")),
+                "{error}"
+            );
+        }
+        let keys = [
+            constant_without_the_name_of_an_argument("<day>").await,
+            constant_without_arguments().await,
+        ];
+        let keys = keys.map(|key| key.expect("free"));
+        assert_eq!(keys, ["report:<day> + a:<day>", "report:<day>"]);
+        assert_eq!(argument_in_capitals("<KEY>").await, "<KEY>");
     })
     .await;
 }
