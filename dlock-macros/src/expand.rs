@@ -22,6 +22,9 @@
 //! }
 //! ```
 //!
+//! The names `key`, `body`, `outcome`, `output` and `error` have `__dlock_` before them: the user may
+//! have a unit struct or a constant of that name, and a pattern would stand for that.
+//!
 //! With `once`, `run_once` also gets a function that tells whether the body is done.
 //!
 //! The `return` that is never taken tells the compiler the type of the block before it reads the
@@ -121,20 +124,20 @@ fn section(
     let (permits, options) = options.tokens(krate, key, arguments);
     let key = key.tokens(krate);
     let never_taken = returned.never_taken(krate);
-    let error = Ident::new("error", span);
+    let error = Ident::new("__dlock_error", span);
     let refused = returned.refuse(krate, &error, on_error.as_ref());
     let run = match args.options.once {
-        None => quote_spanned!(span=> #private::run(key, #options, body)),
+        None => quote_spanned!(span=> #private::run(__dlock_key, #options, __dlock_body)),
         Some(_) => quote_spanned! {span=>
-            #private::run_once(key, #options, body, |output| {
-                #private::Returned(output).is_done()
+            #private::run_once(__dlock_key, #options, __dlock_body, |__dlock_output| {
+                #private::Returned(__dlock_output).is_done()
             })
         },
     };
     quote_spanned! {span=>
         #permits
-        let key = #key;
-        let body = #opening {
+        let __dlock_key = #key;
+        let __dlock_body = #opening {
             #moves
             #never_taken
             match () {
@@ -142,9 +145,9 @@ fn section(
             }
         };
         #[allow(clippy::needless_update)]
-        let outcome = #run.await;
-        match outcome {
-            ::core::result::Result::Ok(output) => output,
+        let __dlock_outcome = #run.await;
+        match __dlock_outcome {
+            ::core::result::Result::Ok(__dlock_output) => __dlock_output,
             ::core::result::Result::Err(#error) => #refused,
         }
     }

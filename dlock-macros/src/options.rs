@@ -140,9 +140,9 @@ impl Options {
         };
         let with_permits = quote_spanned!(permits.span()=> #private::with_permits);
         let statement = quote_spanned! {span=>
-            let options = #with_permits(#constant, #permits);
+            let __dlock_options = #with_permits(#constant, #permits);
         };
-        (statement, quote_spanned!(span=> &options))
+        (statement, quote_spanned!(span=> &__dlock_options))
     }
 }
 
