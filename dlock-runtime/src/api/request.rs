@@ -265,7 +265,34 @@ impl<Runs> LockRequest<Runs> {
         self
     }
 
-    /// How long to wait for the lock.
+    /// Gives up after this time, including an outage of the store: the same as
+    /// [`patience`](Self::patience) with [`Patience::Within`], and as the attribute's `timeout`. A
+    /// time of zero does not wait; ten years are the most.
+    ///
+    /// The call then fails with [`LockError::Timeout`], or with [`LockError::Unavailable`] if the
+    /// store did not answer.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let limit = Duration::from_millis(20);
+    /// let sold = manager.lock("stock:42").timeout(limit).run(async { "sold" }).await?;
+    /// assert_eq!(sold, "sold");
+    ///
+    /// let guard = manager.lock("stock:42").acquire().await?;
+    /// let refused = manager.lock("stock:42").timeout(limit).run(async { "sold twice" }).await;
+    /// assert!(matches!(refused, Err(dlock::LockError::Timeout { .. })));
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    pub fn timeout(self, limit: Duration) -> Self {
+        self.patience(Patience::Within(limit))
+    }
+
+    /// How long to wait for the lock. For a time, [`timeout`](Self::timeout) is shorter.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self
@@ -324,6 +351,14 @@ impl<Runs> LockRequest<Runs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_is_a_patience() {
+        let limit = Duration::from_secs(5);
+        let request = lock("k").timeout(limit);
+        assert_eq!(request.options.patience, Patience::Within(limit));
+        assert!(format!("{request:?}").contains("patience: Within(5s)"));
+    }
 
     #[tokio::test]
     async fn a_request_knows_where_it_was_made() {

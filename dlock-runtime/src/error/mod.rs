@@ -280,6 +280,41 @@ impl LockError {
         self.kept_cause().map(ErrorCause::error)
     }
 
+    /// The key of the lock that the call did not get or lost, if the error is about one lock that
+    /// could be asked for: of `Busy`, `Done`, `TakenOut`, `Timeout`, `Lost`, `WouldDeadlock`,
+    /// `NotInitialized` and `ShutDown`. `None` of all others: they have the key only in their text,
+    /// if at all.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let _guard = manager.lock("stock:42").acquire().await?;
+    /// let Err(error) = manager.lock("stock:42").try_acquire().await else {
+    ///     unreachable!("it is held")
+    /// };
+    /// assert_eq!(error.key().expect("it names a lock"), "stock:42");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Busy { key }
+            | Self::Done { key }
+            | Self::TakenOut { key }
+            | Self::Timeout { key, .. }
+            | Self::Lost { key, .. }
+            | Self::WouldDeadlock { key, .. }
+            | Self::NotInitialized { key }
+            | Self::ShutDown { key } => Some(key),
+            Self::Unavailable { .. }
+            | Self::InvalidKey { .. }
+            | Self::Config { .. }
+            | Self::Unsupported { .. }
+            | Self::AlreadyInitialized => None,
+        }
+    }
+
     fn kept_cause(&self) -> Option<&ErrorCause> {
         match self {
             Self::Config { cause, .. } | Self::Unavailable { cause, .. } => cause.as_ref(),
@@ -292,6 +327,47 @@ impl LockError {
             setting: setting.into(),
             reason: reason.into(),
             cause: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_about_one_lock_know_its_key() {
+        let key = || LockKey::from("stock:42");
+        let of_a_key = [
+            LockError::Busy { key: key() },
+            LockError::Done { key: key() },
+            LockError::TakenOut { key: key() },
+            LockError::Timeout {
+                key: key(),
+                waited: Duration::from_secs(1),
+            },
+            LockError::Lost {
+                key: key(),
+                token: FencingToken::from(7),
+                reason: LossReason::Gone,
+            },
+            LockError::WouldDeadlock {
+                key: key(),
+                held: Mode::Read,
+                wanted: Mode::Write,
+            },
+            LockError::NotInitialized { key: key() },
+            LockError::ShutDown { key: key() },
+        ];
+        for error in of_a_key {
+            assert_eq!(error.key(), Some(&key()), "{error:?}");
+        }
+        let invalid = LockError::InvalidKey {
+            key: "stock:42".to_owned(),
+            reason: "it is too long".to_owned(),
+        };
+        for error in [invalid, LockError::AlreadyInitialized] {
+            assert_eq!(error.key(), None, "{error:?}");
         }
     }
 }
