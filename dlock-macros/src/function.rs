@@ -6,7 +6,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
-use syn::{Abi, Attribute, FnArg, Signature, Token, Visibility};
+use syn::{Abi, Attribute, FnArg, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
 pub(crate) use self::boxed::Boxed;
 use crate::bindings;
@@ -126,6 +126,11 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
         "`drop` cannot be async: let it send what is to be done over a channel, and let a task do \
          that under the lock"
             .to_owned()
+    } else if returns_impl_future(signature) {
+        format!(
+            "`{name}` is not async: make it an `async fn`, which may also implement a trait's \
+             method that returns an `impl Future`"
+        )
     } else {
         format!(
             "`{name}` is not async: make it an `async fn`; if it is one, an attribute above, such \
@@ -136,6 +141,23 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
     };
     let fn_token = &signature.fn_token;
     syn::Error::new_spanned(quote!(#fn_token #name), message)
+}
+
+fn returns_impl_future(signature: &Signature) -> bool {
+    let ReturnType::Type(_, returned) = &signature.output else {
+        return false;
+    };
+    let Type::ImplTrait(opaque) = &**returned else {
+        return false;
+    };
+    opaque.bounds.iter().any(|bound| match bound {
+        TypeParamBound::Trait(bound) => bound
+            .path
+            .segments
+            .last()
+            .is_some_and(|segment| segment.ident == "Future"),
+        _ => false,
+    })
 }
 
 /// The body's block, without the invisible brackets that `macro_rules!` may have put around it.

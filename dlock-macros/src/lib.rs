@@ -69,6 +69,9 @@ use proc_macro::TokenStream;
 /// Without `on_error` the function returns a `Result<T, E>`, or an alias of one, with `E:
 /// From<LockError>`. With `on_error` it may return any type.
 ///
+/// `on_error` is called after the arguments have moved into the body, so it can mention only those
+/// that are `Copy`, such as references.
+///
 /// # The body
 ///
 /// It behaves as it would without the attribute. All arguments are dropped at its end, before the

@@ -4,9 +4,9 @@ mod names;
 mod plain;
 mod scan;
 
-use proc_macro2::{Group, TokenStream, TokenTree};
+use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt as _;
-use syn::parse::Parse as _;
+use syn::parse::{Parse as _, Parser as _};
 use syn::{Expr, LitStr};
 
 use crate::krate::ours;
@@ -114,9 +114,41 @@ fn parse_expression(text: &str, literal: &LitStr) -> syn::Result<Expr> {
         .parse_with(TokenStream::parse)
         .and_then(|tokens| syn::parse2(own_members(tokens)))
         .map_err(|error| {
-            let message = format!("`<{text}>` does not hold an expression: {error}");
+            let hint = hint(text).unwrap_or_else(|| error.to_string());
+            let message = format!("`<{text}>` does not hold an expression: {hint}");
             syn::Error::new(literal.span(), message)
         })
+}
+
+/// What to write in place of a text that is no expression, where that is known.
+fn hint(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (name, behind) = text.split_at(text.find(|c| !is_of_word(c)).unwrap_or(text.len()));
+    let is_keyword = |name: &str| {
+        let is_word = Ident::parse_any.parse_str(name).is_ok();
+        is_word && syn::parse_str::<Ident>(name).is_err()
+    };
+    if is_keyword(name) && (behind.is_empty() || behind.starts_with('.')) {
+        return Some(format!(
+            "`{name}` is a keyword; for an argument `r#{name}`, write `<r#{text}>`"
+        ));
+    }
+    let (value, spec) = text.split_once(':')?;
+    // The rest may be anything: a path, or code with a type in it.
+    let is_spec = spec.len() <= 8 && !spec.contains([':', ' ', '(']);
+    (is_spec && !value.is_empty()).then(|| {
+        // The `>` of an alignment has ended the expression.
+        let spec = if spec.is_empty() { "…" } else { spec };
+        let (value, argument) = match value.chars().all(is_of_word) {
+            true => (value, String::new()),
+            false => ("", format!(", {value}")),
+        };
+        format!(
+            "there are no format specs; write an expression, such as \
+             `<format!(\\\"{{{value}:{spec}}}\\\"{argument})>`"
+        )
+    })
 }
 
 /// Gives the names of fields and methods the hygiene of generated code. They resolve as before, but
@@ -245,6 +277,19 @@ mod tests {
             ("a:<\"b>", "is not closed"),
             ("a:<b c>", "`<b c>` does not hold an expression"),
             ("a:<b # c>", "`<b # c>` does not hold an expression"),
+            (
+                "a:<b:?>",
+                "no format specs; write an expression, such as `<format!(\\\"{b:?}\\\")>`",
+            ),
+            ("a:<b:08>", "`<format!(\\\"{b:08}\\\")>`"),
+            ("a:< b.c:x >", "`<format!(\\\"{:x}\\\", b.c)>`"),
+            (
+                "a:<type>",
+                "`type` is a keyword; for an argument `r#type`, write `<r#type>`",
+            ),
+            ("a:<type.id>", "write `<r#type.id>`"),
+            ("a:<b: u8 c>", "expression: unexpected token"),
+            ("a:<let b>", "expression: expected"),
             ("a:<b→c>", "`→` has no place"),
             ("a:<b'+c>", "`'` has no place"),
             // What stands before the string only ends with an `r`, so the string is not a raw one.

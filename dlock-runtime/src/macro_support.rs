@@ -38,8 +38,8 @@ impl<T, E> Fallible for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `dlock::LockError`",
     label = "this error type does not implement `From<dlock::LockError>`",
-    note = "write `impl From<dlock::LockError> for {Self}`, or give the attribute \
-            `on_error = |error| …` to make the return value"
+    note = "if the type is yours, write `impl From<dlock::LockError> for {Self}`; if it is not, or \
+            should not have that, give the attribute `on_error = |error| Err(…)` to make one"
 )]
 pub trait FromLockError {
     /// The conversion.

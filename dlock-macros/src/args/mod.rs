@@ -240,12 +240,17 @@ fn duration(argument: &Argument) -> syn::Result<Duration> {
     let example = "\"30s\"";
     let value = argument.value(example)?;
     let Some(text) = string(value) else {
+        let name = &argument.name;
+        let at_run_time = match ungrouped(value) {
+            Expr::Lit(_) => String::new(),
+            _ => format!(
+                "; a time that is known only at run time can be given to \
+                 `dlock::lock(key).{name}(…)`"
+            ),
+        };
         return Err(syn::Error::new_spanned(
             value,
-            format!(
-                "`{}` is a duration in quotes, with its unit: `{example}`",
-                argument.name
-            ),
+            format!("`{name}` is a duration in quotes, with its unit: `{example}`{at_run_time}"),
         ));
     };
     match duration::parse(&text.value()) {

@@ -1,9 +1,12 @@
 //! One argument as written: `name` or `name = value`.
 
 use proc_macro2::Ident;
+use quote::ToTokens as _;
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Lit, Token};
+
+use crate::key::ungrouped;
 
 /// Every argument, in the order of the documentation.
 const NAMES: [&str; 15] = [
@@ -53,13 +56,24 @@ impl Argument {
 
     /// Refuses the value of an argument that takes none.
     pub(super) fn flag(&self) -> syn::Result<()> {
-        match &self.value {
-            None => Ok(()),
-            Some(value) => {
-                let message = format!("`{}` takes no value", self.name);
-                Err(syn::Error::new_spanned(value, message))
-            }
-        }
+        let Some(value) = &self.value else {
+            return Ok(());
+        };
+        let name = &self.name;
+        let literal = match ungrouped(value) {
+            Expr::Lit(literal) => Some(&literal.lit),
+            _ => None,
+        };
+        let hint = match literal {
+            Some(Lit::Bool(_)) => format!("write `{name}` alone, or leave it out"),
+            Some(Lit::Str(time)) if name == "wait" || name == "try" => format!(
+                "to give up after a time, write `timeout = {}`",
+                time.to_token_stream()
+            ),
+            _ => format!("write `{name}` alone"),
+        };
+        let message = format!("`{name}` takes no value; {hint}");
+        Err(syn::Error::new_spanned(value, message))
     }
 
     pub(super) fn unknown(&self) -> syn::Error {

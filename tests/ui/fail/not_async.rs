@@ -12,6 +12,17 @@ impl Drop for Reserved {
     fn drop(&mut self) {}
 }
 
+trait Close {
+    fn close(&self) -> impl Future<Output = Result<(), LockError>> + Send;
+}
+
+impl Close for Reserved {
+    #[distributed_lock(key = "stock")]
+    fn close(&self) -> impl Future<Output = Result<(), LockError>> + Send {
+        async { Ok(()) }
+    }
+}
+
 fn main() {
     let _ = deduct();
 }

@@ -50,4 +50,26 @@ async fn character() -> Result<(), LockError> {
     Ok(())
 }
 
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[distributed_lock(key = "stock", timeout = TIMEOUT)]
+async fn constant() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "stock", wait = "5s")]
+async fn wait_for_a_time() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "stock", fenced = false)]
+async fn fenced() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "stock", try = TIMEOUT)]
+async fn try_for_a_time() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

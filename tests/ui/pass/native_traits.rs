@@ -1,6 +1,7 @@
 //! Traits with `async fn`, without any macro.
 
 use std::fmt::Display;
+use std::future::Future;
 
 use dlock::distributed_lock;
 
@@ -15,6 +16,17 @@ trait Store<T: Display> {
     #[distributed_lock(key = "<Self::KIND>:<id>")]
     async fn default_body<'a>(&self, id: &'a T) -> Result<(&'a T, String), ShopError> {
         Ok((id, held()))
+    }
+}
+
+trait Close {
+    fn close(&self) -> impl Future<Output = Result<String, ShopError>> + Send;
+}
+
+impl Close for Shop {
+    #[distributed_lock(key = "close:<self.0>")]
+    async fn close(&self) -> Result<String, ShopError> {
+        Ok(held())
     }
 }
 
@@ -43,6 +55,7 @@ async fn methods_of_a_trait() {
         *shop.set(&1).await.expect("free") += 1;
         assert_eq!(shop.default_body(&1).await, Ok((&1, "shop:1".to_owned())));
         assert_eq!(shop.0, 4);
+        assert_eq!(shop.close().await.as_deref(), Ok("close:4"));
     })
     .await;
 }

@@ -36,6 +36,11 @@ async fn result_of_another_error(value: &str) -> Result<u32, &'static str> {
     value.parse().map_err(|_| "no number")
 }
 
+#[distributed_lock(key = "job", try, on_error = |error| Err(std::io::Error::other(error)))]
+async fn error_type_of_another_crate() -> std::io::Result<u32> {
+    Ok(1)
+}
+
 #[distributed_lock(key = "job", try, on_error = |error| tracing::info!("not this time: {error}"))]
 async fn unit() {
     assert_eq!(held(), "job");
@@ -71,6 +76,7 @@ async fn only_when_the_lock_was_not_had() {
         assert_eq!(function().await, "job");
         assert_eq!(option(1).await, Some(2));
         assert_eq!(result_of_another_error("3").await, Ok(3));
+        assert_eq!(error_type_of_another_crate().await.ok(), Some(1));
         assert_eq!(mentions_an_argument("a", 1).await, "1 job:a");
         assert_eq!(block().await, "job");
         unit().await;
@@ -81,6 +87,8 @@ async fn only_when_the_lock_was_not_had() {
         assert!(function().await.contains("held by somebody else"));
         assert_eq!(option(1).await, None);
         assert_eq!(result_of_another_error("3").await, Err("busy"));
+        let error = error_type_of_another_crate().await.expect_err("held");
+        assert!(error.get_ref().is_some_and(|error| error.is::<LockError>()));
         assert!(mentions_an_argument("a", 1).await.starts_with("a: lock"));
         assert_eq!(block().await, "never");
         unit().await;
