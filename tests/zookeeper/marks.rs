@@ -9,6 +9,8 @@ use zookeeper_client::{Acls, CreateMode, Error};
 use crate::harness::{Scene, connect};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, is_done, is_unsupported, says, shown};
+use crate::support::log::Log;
+use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, eventually, within};
 use crate::support::zookeeper::{Setup, make, nodes};
 
@@ -154,4 +156,28 @@ async fn a_server_that_makes_no_such_nodes_any_more_gets_the_lock_back() {
     let set = "zookeeper.extendedTypesEnabled=true";
     says(&is_unsupported(released), &["`key`", set]);
     had(&manager, "key").await;
+}
+
+/// The transaction is on its way when its caller leaves, and the background sends the release
+/// anew. It finds its own mark, and nothing is told that did not happen.
+#[tokio::test]
+async fn a_caller_that_leaves_at_any_poll_leaves_its_mark() {
+    let warnings = Log::warnings();
+    let scene = Scene::set().await;
+    let other = connect(&scene.url()).await;
+    for polls in 1.. {
+        let manager = connect(&scene.url()).await;
+        let key = format!("left-at-{polls}");
+        let guard = held(manager.lock(&key).once(LONG)).await;
+        let ended = drop_at_poll(guard.release_done(), polls, HANG).await;
+        within(HANG, manager.shutdown()).await;
+        is_done(within(HANG, other.lock(&key).try_acquire()).await);
+        let said = warnings.lines_with(&key);
+        assert!(said.is_empty(), "{said:#?}");
+        match ended {
+            Polled::Done(answer) => return answer.expect("the mark"),
+            Polled::Dropped => {}
+            Polled::Waiting => panic!("an answer comes"),
+        }
+    }
 }

@@ -171,7 +171,9 @@ impl Ensemble {
                     node.session.prove(sent_at);
                     return Ok(Freed::Released);
                 }
-                Err((_, Error::NoNode)) => {}
+                // The node has gone, or the mark is there: an earlier release has marked it, whose
+                // caller left before the answer.
+                Err((_, Error::NoNode | Error::NodeExists)) => {}
                 Err((_, error)) => {
                     // The lock is given back without the mark, which would be refused again and
                     // again.
