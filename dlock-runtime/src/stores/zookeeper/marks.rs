@@ -178,11 +178,13 @@ impl Ensemble {
                     // The lock is given back without the mark, which would be refused again and
                     // again.
                     node.name = name;
-                    node.delete(request.owner, deadline).await?;
-                    return Err(match error {
-                        Error::Unimplemented => errors::forgets(&node.session.place),
-                        error => node.session.refused(&mark, error),
-                    });
+                    if node.delete(request.owner, deadline).await? {
+                        return Err(match error {
+                            Error::Unimplemented => errors::forgets(&node.session.place),
+                            error => node.session.refused(&mark, error),
+                        });
+                    }
+                    // An earlier attempt has done so, and has told why.
                 }
             }
         }
