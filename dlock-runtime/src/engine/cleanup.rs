@@ -195,6 +195,13 @@ impl<S: Store> Cleanup<S> {
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(()) => {
+                    if let Ending::Done(_) = self.left.ending {
+                        // The mark is there, or the lock was lost before it. From here on, only a
+                        // late grant is undone, which stands for no work. A mark that was set again
+                        // would last for longer, and on some stores that would keep alive what this
+                        // waits for.
+                        self.left.ending = Ending::Left;
+                    }
                     let once = !matches!(late, Some(Late::Until(_)));
                     let before = std::mem::replace(&mut answered, true);
                     !may_come && (once || before)

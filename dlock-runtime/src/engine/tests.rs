@@ -1952,6 +1952,32 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
     });
 }
 
+/// What follows undoes a grant that comes late: a mark that was set again would last for longer
+/// than was asked.
+#[test]
+fn what_may_come_in_a_session_is_marked_once() {
+    paused(|| async {
+        let (sim, engine) = start::<Session>().await;
+        sim.state().late_in_session = true;
+        sim.next([Fate::AnswerLost]);
+        let request = request();
+        granted(&engine, &request).await;
+        sim.is_gone(true);
+        let done = request.clone().done(Some(TTL));
+        engine.release(&done).await.expect_err("nobody answers");
+        sim.is_gone(false);
+        sleep(sim.request_timeout()).await;
+        assert_eq!(sim.state().done, Some(request.owner), "by the cleanup");
+        sim.forget_history();
+        sleep(5 * TTL).await;
+        let sent = sim.sent();
+        assert!(
+            sent.len() > 1 && sent.iter().all(|&command| command == "release"),
+            "{sent:?}"
+        );
+    });
+}
+
 /// The lock that a cleanup would give back ends with its session, and then the store need not be
 /// told.
 #[test]
