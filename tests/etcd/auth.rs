@@ -223,3 +223,34 @@ async fn a_host_that_the_url_does_not_name_hears_no_password() {
     );
     assert!(!said.contains("not of one cluster"), "{said}");
 }
+
+/// Keep-alives need no rights: the key would stay for as long as others use its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_must_not_be_deleted_ends_with_its_lease() {
+    let ttl = Duration::from_secs(2);
+    let server = with_users(Setup::default()).await;
+    as_root(&server, "role grant-permission dlock read dlock/ --prefix").await;
+    for key in ["key", "other"] {
+        let grant = format!("role grant-permission dlock readwrite dlock/{key}/ --prefix");
+        as_root(&server, &grant).await;
+    }
+    let judge = connect(&url(&server, "root:hunter2%2Froot@")).await;
+    let manager = connect(&url(&server, LOGIN)).await;
+    let guard = held(judge.lock("key")).await;
+    let waiting = tokio::spawn(manager.lock("key").ttl(ttl).acquire());
+    queued(&judge, "key", 1).await;
+    let revoke = "role revoke-permission dlock dlock/key/ --prefix";
+    as_root(&server, revoke).await;
+    waiting.abort();
+    let others = tokio::spawn(async move {
+        loop {
+            let request = manager.lock("other").ttl(ttl);
+            drop(within(HANG, request.acquire()).await.expect("the lock"));
+            sleep(ttl / 20).await;
+        }
+    });
+    within(10 * ttl, queued(&judge, "key", 0)).await;
+    assert!(!others.is_finished(), "it is kept from no other lock");
+    others.abort();
+    guard.release().await.expect("the release");
+}

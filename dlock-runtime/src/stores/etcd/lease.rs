@@ -139,10 +139,11 @@ impl Lease {
     }
 
     /// Lets nobody else in, so that the lease can end soon: a request that may still be run would
-    /// attach a key to it that nobody wants any more.
-    pub(super) fn retire(&self) {
-        self.users.lock().retired = true;
+    /// attach a key to it that nobody wants any more. Returns whether somebody could enter before.
+    pub(super) fn retire(&self) -> bool {
+        let was_retired = std::mem::replace(&mut self.users.lock().retired, true);
         self.demand.notify_one();
+        !was_retired
     }
 
     /// Whether nobody uses the lease, or will: it was retired, or has had no users for as long as

@@ -23,7 +23,8 @@ use super::waiting::Ahead;
 use super::watches::Watches;
 use crate::backend::{Mode, Request};
 use crate::deadline::Deadline;
-use crate::store::{Applied, Failure};
+use crate::key::Shown;
+use crate::store::{Applied, Cause, Failure};
 use crate::stores::since::held;
 
 /// Asks for the lock, and if the request `waits`, for a place in its queue.
@@ -149,6 +150,21 @@ impl Key {
     pub(super) fn delete(&self, when: Compare) -> Txn {
         let delete = TxnOp::delete(&*self.name.key, None);
         Txn::new().when([when]).and_then([delete])
+    }
+
+    /// Nobody wants the key any more, and its deletion has failed. If the server has refused it, the
+    /// key stays until its lease ends. Others would keep the lease alive, for which no rights are
+    /// needed. So nobody else gets the lease. This is told once for each lease.
+    pub(super) fn may_stay(&self, failed: &Failed) {
+        if let (ErrorClass::Refused, Cause::Error(error)) = (failed.class, &failed.cause)
+            && self.lease().retire()
+        {
+            tracing::warn!(
+                target: "dlock::store",
+                "the key `{}` cannot be deleted, and stays until its lease ends: {error}",
+                Shown(&self.name.key)
+            );
+        }
     }
 
     /// Writes the key if it is not known to be there, and finds out who is ahead. If this is

@@ -246,7 +246,12 @@ impl Store for EtcdStore {
             lease: None,
             txn,
         };
-        let written = self.batches.write(write, deadline).await?;
+        let written = self.batches.write(write, deadline).await;
+        let written = written.inspect_err(|failed| {
+            if ending == Ending::Left {
+                key.may_stay(failed);
+            }
+        })?;
         Ok(Freed::of(has_deleted(&written.answer)))
     }
 
