@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::harness::{PATIENCE, config, connect};
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{Cluster, EtcdServer, Setup};
-use crate::support::locks::{by, had, healed, held, is_misconfigured, queued, served};
+use crate::support::locks::{by, had, healed, held, is_misconfigured, queued, says, served};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
@@ -253,4 +253,22 @@ async fn a_key_that_must_not_be_deleted_ends_with_its_lease() {
     assert!(!others.is_finished(), "it is kept from no other lock");
     others.abort();
     guard.release().await.expect("the release");
+}
+
+/// The lock is free all the same, and who has done it is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_must_not_remember_gives_the_lock_back() {
+    let server = with_users(Setup::default()).await;
+    as_root(&server, "role grant-permission dlock read dlock/ --prefix").await;
+    let grant = "role grant-permission dlock readwrite dlock/key/ --prefix";
+    as_root(&server, grant).await;
+    let judge = connect(&url(&server, "root:hunter2%2Froot@")).await;
+    let manager = connect(&url(&server, LOGIN)).await;
+    let guard = held(manager.lock("key").once(HANG)).await;
+    let error = is_misconfigured(within(HANG, guard.release_done()).await);
+    says(&error, &["`key`", "grant-permission"]);
+    let soon = HANG / 10;
+    within(soon, had(&judge, "key")).await;
+    // It is not tried again until the lease ends.
+    within(soon, manager.shutdown()).await;
 }

@@ -14,7 +14,7 @@ use super::errors::{ErrorClass, Failed, foreign};
 use super::inspect::{found, owner_of};
 use super::leases::seconds;
 use super::names::LockName;
-use super::queue::Key;
+use super::queue::{Key, has_deleted};
 use super::store::EtcdStore;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
@@ -72,8 +72,20 @@ impl EtcdStore {
             lease: Some(lease),
             txn,
         };
-        let written = self.batches.write(write, deadline).await;
-        let answer = written.map_err(with_another_lease)?.answer;
+        let written = match self.batches.write(write, deadline).await {
+            Err(failed) if failed.class == ErrorClass::Refused => {
+                // The lock is given back without the mark, which would be refused again and again.
+                if self.free(&lock, key, deadline).await? {
+                    self.end_mark(lease, deadline).await;
+                    return Err(failed.into());
+                }
+                // An earlier attempt has done so, and has told why; or it has left the mark.
+                let marked_by = self.marked_by(&lock, deadline).await?;
+                return Ok(Freed::of(marked_by == Some(owner)));
+            }
+            written => written.map_err(with_another_lease)?,
+        };
+        let answer = written.answer;
         let place = self.members.settings.place();
         if answer.succeeded() || lock.done_by(answer.op_responses(), &place)? == Some(owner) {
             return Ok(Freed::Released);
@@ -82,15 +94,35 @@ impl EtcdStore {
         Ok(Freed::NotHeld)
     }
 
-    /// Removes the mark. Returns whether there was one.
-    pub(super) async fn forget_mark(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
-        let lock = self.members.settings.names.lock(key);
-        let place = self.members.settings.place();
+    /// Deletes the key of a lock that is not marked. Returns whether it was there.
+    async fn free(&self, lock: &LockName, key: &Key, deadline: Deadline) -> Result<bool, Failure> {
+        let write = Write {
+            lock: lock.queue.clone(),
+            lease: None,
+            txn: key.delete(key.is_there()),
+        };
+        let written = self.batches.write(write, deadline).await;
+        let written = written.inspect_err(|failed| key.may_stay(failed))?;
+        Ok(has_deleted(&written.answer))
+    }
+
+    /// The owner that has done it, if there is a mark.
+    async fn marked_by(
+        &self,
+        lock: &LockName,
+        deadline: Deadline,
+    ) -> Result<Option<String>, Failure> {
         let look = Txn::new().and_then([lock.get_mark()]);
         // A look changes nothing, even if its answer is lost.
         let seen = self.members.txn(look, deadline).await;
         let seen = seen.map_err(|failed| Failure::from(failed).with(Applied::No))?;
-        let Some(owner) = lock.done_by(seen.op_responses(), &place)? else {
+        lock.done_by(seen.op_responses(), &self.members.settings.place())
+    }
+
+    /// Removes the mark. Returns whether there was one.
+    pub(super) async fn forget_mark(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
+        let lock = self.members.settings.names.lock(key);
+        let Some(owner) = self.marked_by(&lock, deadline).await? else {
             return Ok(false);
         };
         let is_same = Compare::value(lock.mark(), CompareOp::Equal, &*owner);
