@@ -8,7 +8,7 @@ use dlock_conformance::Store as _;
 use crate::EtcdStore;
 use crate::harness::{config, connect, hasty, lease_of};
 use crate::support::etcd::EtcdServer;
-use crate::support::locks::{free, had, held, is_misconfigured, says};
+use crate::support::locks::{free, had, held, is_misconfigured, queued, says, served, shown};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// What it was attached to goes with it, and not only when its time has passed.
@@ -97,6 +97,40 @@ async fn a_lease_that_was_granted_before_an_outage_begins_anew() {
     let lasts = no_mark_before.elapsed() + rest;
     // What is told is in whole seconds.
     assert!(lasts >= Duration::from_secs(REMEMBERED - 2), "{lasts:?}");
+}
+
+/// What tells a waiter to leave ends soon, and has a lease of its own: the waiter may get the lock
+/// first, and mark what it has done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_that_comes_too_late_shortens_no_mark() {
+    const REMEMBERED: u64 = 3600;
+    let store = EtcdStore::start().await;
+    let (holder, waiter) = (
+        connect(&store.direct()).await,
+        connect(&store.direct()).await,
+    );
+    let operator = connect(&store.url()).await;
+    let guard = held(holder.lock("key")).await;
+    let request = waiter.lock("key").once(Duration::from_secs(REMEMBERED));
+    let waiting = tokio::spawn(request.acquire());
+    queued(&operator, "key", 1).await;
+    let owner = shown(&operator, "key").await.queue.remove(0).owner;
+    store.proxy.hold_back(Some("/out-"));
+    let breaking = tokio::spawn(async move { operator.break_waiter("key", &owner).await });
+    let is_sent = async || store.proxy.holds_back().then_some(());
+    eventually("the break is on its way", is_sent).await;
+    guard.release().await.expect("the release");
+    let guard = served(waiting).await;
+    guard.release_done().await.expect("the mark");
+    let mark = format!("{}//key", store.prefix);
+    let lease = lease_of(&store.server, &mark).await;
+    let rest = remains(&store.server, &lease).await;
+    assert!(rest > REMEMBERED / 2, "{rest} s");
+    store.proxy.hold_back(None);
+    let broken = within(HANG, breaking).await.expect("no panic");
+    assert!(broken.expect("an answer").is_none(), "it does not wait");
+    let rest = remains(&store.server, &lease).await;
+    assert!(rest > REMEMBERED / 2, "{rest} s");
 }
 
 /// A mark that comes to the server when its lease has ended is sent again with another.

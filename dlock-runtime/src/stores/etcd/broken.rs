@@ -81,7 +81,7 @@ impl EtcdStore {
         // Only waiters of dlock look for that key.
         let numbers = place.owner.split('@').next().unwrap_or_default();
         if let Some(owner) = Owner::read(numbers) {
-            let lease = lease_of(owner);
+            let lease = lease_of_word(owner);
             let lasts = seconds(REMEMBERED);
             self.leases.grant_as(lease, lasts, deadline).await?;
             let put = PutOptions::new().with_lease(lease);
@@ -117,7 +117,28 @@ impl EtcdStore {
     }
 }
 
+/// The lease of the key that tells an owner to leave. It is not that of the owner's mark: if the
+/// waiter gets the lock first and marks what it has done, the mark must last for its own time.
+fn lease_of_word(owner: Owner) -> i64 {
+    (lease_of(owner) ^ (1 << 62)).max(1)
+}
+
 /// Holds while the place belongs to the same request.
 fn is_there(place: &Place) -> Compare {
     Compare::create_revision(&*place.key, CompareOp::Equal, place.created)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// etcd takes any id but 0; others than dlock give none that is negative.
+    #[test]
+    fn what_tells_a_waiter_to_leave_has_a_lease_of_its_own() {
+        for _ in 0..1000 {
+            let owner = Owner::unique();
+            let word = lease_of_word(owner);
+            assert!(word > 0 && word != lease_of(owner), "{word}");
+        }
+    }
 }
