@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use dlock::LockError;
 use dlock_conformance::Store as _;
+use tokio::task::JoinSet;
 
 use crate::EtcdStore;
-use crate::harness::{connect, places};
+use crate::harness::{connect, hasty, places};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::crowd;
-use crate::support::locks::{held, is_busy};
+use crate::support::locks::{had, held, is_busy};
+use crate::support::wait::{HANG, within};
 
 /// In so many processes. What the server is asked, without the looks of once a second.
 async fn asked_for_a_release(processes: usize) -> f64 {
@@ -72,4 +75,33 @@ async fn a_place_that_was_deleted_behind_others_is_taken_again() {
         store.server.control(&["del", place]).await;
     };
     crowd::a_deleted_place_is_taken_again(&holder, &manager, all, delete).await;
+}
+
+/// Its write counts only if nobody has come since it looked, and somebody comes all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_among_many_is_answered() {
+    let store = EtcdStore::start().await;
+    let manager = hasty(&store.url()).await;
+    had(&manager, "warm").await;
+    let mut others = JoinSet::new();
+    for _ in 0..3 {
+        let other = connect(&store.direct()).await;
+        others.spawn(async move {
+            loop {
+                drop(held(other.lock("key").permits(100)).await);
+            }
+        });
+    }
+    store.proxy.delay(Some(Duration::from_millis(50)));
+    for reads in [false, true] {
+        let request = match reads {
+            true => manager.lock("key").read(),
+            false => manager.lock("key").permits(100),
+        };
+        match within(HANG, request.try_acquire()).await {
+            Ok(guard) => guard.release().await.expect("the release"),
+            Err(LockError::Busy { .. }) => {}
+            Err(error) => panic!("reads: {reads}: {error:?}"),
+        }
+    }
 }

@@ -27,6 +27,11 @@ use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure};
 use crate::stores::since::held;
 
+/// How often a request that does not wait tries to write its key beside places that leave room.
+/// Each time, it fails if somebody has come since the last look. After that many times it pauses,
+/// so that one of those who try goes first.
+const TRIES: u32 = 3;
+
 /// Asks for the lock, and if the request `waits`, for a place in its queue.
 pub(super) struct Question<'r> {
     pub(super) request: &'r Request,
@@ -78,6 +83,8 @@ pub(super) enum Stands {
     Nowhere,
     /// There is another's key at its name.
     Anothers,
+    /// There was room, but each time others had come before its key was written.
+    Contended,
     /// Nobody gets the lock: its body has been done.
     Done,
 }
@@ -182,6 +189,7 @@ impl Key {
             whole: !matches!(mode.most_beside(), 0 | usize::MAX),
             nobody_since: 0,
         };
+        let mut tries = 0;
         loop {
             let is_new = self.create_revision == 0;
             let (txn, deadline) = (self.ask(asked, &look), asked.deadline);
@@ -259,6 +267,10 @@ impl Key {
                 if Mode::holding(modes.chain([mode])) <= queue.len() {
                     return Ok(Stands::NotWritten);
                 }
+                if tries == TRIES {
+                    return Ok(Stands::Contended);
+                }
+                tries += 1;
                 // The request fits beside all of these places, so it also fits if some of them go.
                 look.nobody_since = seen_at;
                 continue;

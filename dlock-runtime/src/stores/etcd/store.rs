@@ -197,6 +197,7 @@ impl Store for EtcdStore {
                 Take::Queued
             }
             Stands::NotWritten => Take::Busy,
+            Stands::Contended => Take::Contended,
             Stands::Done => Take::Done,
             Stands::Nowhere => {
                 if waits && self.is_taken_out(&asked.lock, key, deadline).await? {
