@@ -1,6 +1,6 @@
 //! Requests whose answer was lost: they may have been done, or may be yet.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::LockManager;
 use dlock_conformance::Store as _;
@@ -8,10 +8,10 @@ use etcd_client::{Client, GetOptions};
 use tokio::time::timeout;
 
 use crate::EtcdStore;
-use crate::harness::{config, connect, lease_of, places};
+use crate::harness::{HASTE, config, connect, hasty, lease_of, places};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::{free, held, served};
-use crate::support::wait::{HANG, eventually, until};
+use crate::support::locks::{free, had, held, served};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// How the message begins that keeps a lease alive, and no other: its length, and the
 /// lease.
@@ -100,4 +100,30 @@ async fn comes_after(min_hold: Duration) {
     store.server.control(&put).await;
     free(&judge, "key").await;
     assert!(held.is_held());
+}
+
+/// Its end is that of the lease which was granted for it, however late the key is moved there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn min_hold_that_is_told_later_lasts_its_time() {
+    let min_hold = 4 * HASTE;
+    let store = EtcdStore::start().await;
+    let manager = hasty(&store.url()).await;
+    let judge = connect(&store.direct()).await;
+    had(&manager, "warm").await;
+    let request = manager.lock("key").min_hold(min_hold);
+    let before = Instant::now();
+    // What names the key next is what moves it to the lease that was granted for that.
+    let run = request.run(async { store.proxy.hold_back(Some("/key/")) });
+    let outage = async {
+        let is_moved = async || store.proxy.holds_back().then_some(());
+        eventually("it is on its way", is_moved).await;
+        store.proxy.refuse(true);
+    };
+    let (ran, ()) = within(HANG, async { tokio::join!(run, outage) }).await;
+    ran.expect("the lock");
+    store.proxy.hold_back(None);
+    store.proxy.refuse(false);
+    had(&judge, "key").await;
+    let held_for = before.elapsed();
+    assert!(held_for >= min_hold, "{held_for:?}");
 }

@@ -4,7 +4,7 @@
 //! request's own key in its place, and nobody ahead.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
@@ -54,8 +54,8 @@ pub(crate) struct Key {
     pub(super) create_revision: i64,
     /// The ttl of the lock.
     pub(super) ttl: Duration,
-    /// A lease of its own, which is not kept alive, and when that was asked for.
-    pub(super) fixed: Option<(i64, Instant)>,
+    /// A lease of its own, which is not kept alive, and until when it is sure to last.
+    pub(super) fixed: Option<(i64, Deadline)>,
     /// The key has been attached to that lease.
     pub(super) moved: bool,
     /// When the request got the lock, if it had to wait: in milliseconds since 1970, by this host's

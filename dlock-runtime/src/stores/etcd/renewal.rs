@@ -6,6 +6,7 @@
 //! a shorter section pays nothing for that.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use etcd_client::Txn;
 use futures_util::future::join_all;
@@ -57,7 +58,7 @@ impl EtcdStore {
         let keys = chunk.iter().map(|(key, _)| &*key.name.key);
         let confirm = chunk.iter().map(async |(key, _)| match key.fixed {
             // Its end was set, and must not be put off.
-            Some((_, set_at)) if key.moved => Some(set_at),
+            Some((_, end)) if key.moved => Some(begin(end, key.ttl, asked)),
             _ => {
                 let oldest = key.lease().demand(key.ttl, asked);
                 key.lease().confirmed_since(oldest, deadline).await
@@ -91,12 +92,16 @@ impl EtcdStore {
     /// lease goes on for others. A key that is attached to another lease keeps its create-revision,
     /// and so its place.
     async fn set_end(&self, request: &Request, key: &mut Key, deadline: Deadline) -> Answer {
+        let asked = self.members.time.now();
         // A repeated attempt uses the same lease, since the first put may be run after the second.
-        let (lease, sent_at) = match key.fixed {
+        // It may come much later, and ask for the rest of the time only. So what counts is when the
+        // lease ends, and not when it was granted.
+        let (lease, end) = match key.fixed {
             Some(fixed) => fixed,
             None => {
                 let granted = self.leases.grant(seconds(request.ttl), deadline).await?;
-                *key.fixed.insert((granted.0.id(), granted.1))
+                let end = Deadline::from(granted.1, request.ttl);
+                *key.fixed.insert((granted.0.id(), end))
             }
         };
         let txn = Txn::new().when([key.is_there()]).and_then([key.put(lease)]);
@@ -105,8 +110,14 @@ impl EtcdStore {
         }
         key.moved = true;
         key.ttl = request.ttl;
+        let sent_at = begin(end, request.ttl, asked);
         Ok(Renewed::Extended {
             sent_at: sent_at.into(),
         })
     }
+}
+
+/// When a lease of this ttl was asked for that ends then; in any case before now.
+fn begin(end: Deadline, ttl: Duration, now: Instant) -> Instant {
+    end.at().checked_sub(ttl).unwrap_or(now).min(now)
 }
