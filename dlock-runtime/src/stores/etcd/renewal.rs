@@ -51,7 +51,8 @@ impl EtcdStore {
     ) -> Result<(), Failure> {
         let members = &self.members;
         let asked = members.time.now();
-        // Short enough that another member can be asked before the leases end.
+        // Short enough that another member can be asked before the leases end. Nothing of the batch
+        // takes longer: what is not confirmed by then is asked for again, without the others.
         let shortest = chunk.iter().map(|(key, _)| key.ttl).min();
         let patience = members.patience_within(shortest.unwrap_or_default());
         let limit = deadline.min(members.time.after(patience));
@@ -61,7 +62,7 @@ impl EtcdStore {
             Some((_, end)) if key.moved => Some(begin(end, key.ttl, asked)),
             _ => {
                 let oldest = key.lease().demand(key.ttl, asked);
-                key.lease().confirmed_since(oldest, deadline).await
+                key.lease().confirmed_since(oldest, limit).await
             }
         });
         let (found, confirmed) = tokio::join!(members.created_at(keys, limit), join_all(confirm));
@@ -120,4 +121,53 @@ impl EtcdStore {
 /// When a lease of this ttl was asked for that ends then; in any case before now.
 fn begin(end: Deadline, ttl: Duration, now: Instant) -> Instant {
     end.at().checked_sub(ttl).unwrap_or(now).min(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::backend::Mode;
+    use crate::engine::context;
+    use crate::store::Store as _;
+    use crate::stores::etcd::lease::Lease;
+    use crate::stores::etcd::places::Name;
+    use crate::stores::etcd::settings::Settings;
+
+    /// Nobody answers, and nobody confirms the leases. The short one is to be asked for elsewhere
+    /// in time.
+    #[tokio::test]
+    async fn a_short_lease_does_not_wait_for_a_long_one() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let settings = Settings::from_url(&format!("etcd://{address}"), None).expect("a URL");
+        let store = EtcdStore::open(settings, context());
+        let time = store.members.time.clone();
+        let (short, long) = (Duration::from_millis(400), Duration::from_secs(60));
+        let mut due = [short, long].map(|ttl| {
+            let sent_at = time.now() - ttl / 10;
+            let first = Lease::begin(1, 1, ttl, false, sent_at, time.clone());
+            let key = Key {
+                name: Name::given("key".to_owned(), "owner".to_owned()),
+                lease_ref: Arc::new(first),
+                create_revision: 1,
+                ttl,
+                fixed: None,
+                moved: false,
+                since: None,
+                says_since: false,
+                floor: 0,
+            };
+            Due::new(Request::new("key", Mode::Write, ttl), key)
+        });
+        let began = time.now();
+        let patience = Duration::from_secs(20);
+        let answers = store
+            .renew_all(&mut due, Deadline::from(began, patience))
+            .await;
+        assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        let took = time.now().saturating_duration_since(began);
+        assert!(took < patience / 2, "{took:?}");
+    }
 }
