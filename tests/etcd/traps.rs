@@ -14,7 +14,7 @@ use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{had, held, is_busy, is_unavailable, queued, served};
 use crate::support::process::Process;
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// Its place is gone: it must not take itself for the holder when the one that
 /// was ahead leaves, and takes another place, at the end.
@@ -218,4 +218,32 @@ async fn are_given_back(ttl: Duration) {
     drop(manager);
     until("all are revoked", leases, none).await;
     assert_eq!(server.keys("").await, Vec::<String>::new());
+}
+
+/// Whether an operator has taken it out of the queue is a question that changes nothing: no lease
+/// has to end because its answer was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_was_not_answered_ends_no_lease() {
+    let store = EtcdStore::start().await;
+    let holder = connect(&store.direct()).await;
+    let waiter = hasty(&store.url()).await;
+    let other = held(waiter.lock("other")).await;
+    let lease = async |key| lease_of(&store.server, &places(&store, key).await[0]).await;
+    let shared = lease("other").await;
+    let guard = held(holder.lock("key")).await;
+    let waiting = tokio::spawn(waiter.lock("key").acquire());
+    queued(&holder, "key", 1).await;
+    let place = places(&store, "key").await.remove(1);
+    store.proxy.hold_back(Some("/out-"));
+    store.server.control(&["del", &place]).await;
+    let is_asked = async || store.proxy.holds_back().then_some(());
+    eventually("it asks why its key has gone", is_asked).await;
+    // It asks again, and then takes another place.
+    queued(&holder, "key", 1).await;
+    store.proxy.hold_back(None);
+    guard.release().await.expect("the release");
+    served(waiting).await.release().await.expect("the release");
+    let next = held(waiter.lock("next")).await;
+    assert_eq!(lease("next").await, shared);
+    assert!(other.is_held() && next.is_held());
 }

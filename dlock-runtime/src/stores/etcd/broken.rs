@@ -13,7 +13,7 @@ use super::settings::Recipe;
 use super::store::EtcdStore;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
-use crate::store::{Break, Failure, Freed, Whose};
+use crate::store::{Applied, Break, Failure, Freed, Whose};
 
 /// How long the store remembers who was taken out of a queue. The waiter is told at once, or by the
 /// next look.
@@ -109,10 +109,10 @@ impl EtcdStore {
         deadline: Deadline,
     ) -> Result<bool, Failure> {
         let out = lock.out(&key.name.value);
-        let found = self
-            .members
-            .created_at([&*out].into_iter(), deadline)
-            .await?;
+        let found = self.members.created_at([&*out].into_iter(), deadline);
+        // A look changes nothing, even if its answer is lost.
+        let found = found.await;
+        let found = found.map_err(|failed| Failure::from(failed).with(Applied::Answered))?;
         Ok(found.into_iter().any(|created| created.is_some()))
     }
 }
