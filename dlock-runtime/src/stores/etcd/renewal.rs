@@ -144,7 +144,7 @@ mod tests {
         let settings = Settings::from_url(&format!("etcd://{address}"), None).expect("a URL");
         let store = EtcdStore::open(settings, context());
         let time = store.members.time.clone();
-        let (short, long) = (Duration::from_millis(400), Duration::from_secs(60));
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
         let mut due = [short, long].map(|ttl| {
             let sent_at = time.now() - ttl / 10;
             let first = Lease::begin(1, 1, ttl, false, sent_at, time.clone());
@@ -169,5 +169,8 @@ mod tests {
         assert!(answers.iter().all(Result::is_err), "{answers:?}");
         let took = time.now().saturating_duration_since(began);
         assert!(took < patience / 2, "{took:?}");
+        // Two thirds of its ttl are left when it is asked for.
+        assert!(store.renews_within(patience, short) < short * 2 / 3);
+        assert_eq!(store.renews_within(patience, long), patience);
     }
 }

@@ -212,6 +212,14 @@ impl Store for EtcdStore {
         })
     }
 
+    /// The answers of a batch are told together, and its short leases must not end meanwhile. There
+    /// is time to ask two members. etcd has no lease of less than a second, but `min_hold` may end
+    /// sooner.
+    fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
+        let shortest = shortest.max(Duration::from_secs(1));
+        request_timeout.min(shortest / 2)
+    }
+
     async fn renew(
         &self,
         due: &mut [Due<Self>],
