@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::plan::Step;
-use super::state::{Lease, Phase, State};
+use super::state::{Lease, State};
 use crate::backend::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
@@ -41,8 +41,9 @@ struct Schedule {
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) renewals: Vec<Arc<Lease>>,
-    /// Leases whose deadline has passed, or that ended before it. They must be dropped after the
-    /// mutex is released: the last reference to a lease closes its span.
+    /// Leases whose deadline has passed, or that ended before it, or whose release has had no answer
+    /// for long. They must be dropped after the mutex is released: the last reference to a lease
+    /// closes its span.
     pub(super) ended: Vec<Arc<Lease>>,
     pub(super) next: Option<Instant>,
 }
@@ -84,11 +85,12 @@ impl Keeper {
         let mut state = lease.state.lock();
         schedule.remove(lease, &mut state);
         // A closed schedule is not looked at any more, and would keep the lease for ever.
-        if state.phase != Phase::Held || schedule.closed {
+        let step = state.step(lease.ttl(), now);
+        let Some(step) = step.filter(|_| !schedule.closed) else {
             return;
-        }
-        let due = match state.plan.step(now) {
-            Step::End | Step::Renew => now,
+        };
+        let due = match step {
+            Step::End | Step::Renew | Step::LetFollow => now,
             Step::LookAt(instant) => instant,
         };
         schedule.insert(due, lease, &mut state);
@@ -121,16 +123,18 @@ impl Keeper {
             let lease = entry.remove();
             let mut state = lease.state.lock();
             state.scheduled = None;
-            let step = match state.phase {
-                Phase::Held => state.plan.step(now),
-                Phase::Lost(_) | Phase::Released => Step::End,
-            };
-            match step {
-                Step::End => {
+            match state.step(lease.ttl(), now) {
+                None | Some(Step::End) => {
                     drop(state);
                     due.ended.push(lease);
                 }
-                Step::Renew => {
+                Some(Step::LetFollow) => {
+                    let over_at = state.plan.over_at(lease.ttl());
+                    schedule.insert(over_at, &lease, &mut state);
+                    drop(state);
+                    due.ended.push(lease);
+                }
+                Some(Step::Renew) => {
                     state.plan.renewal_sent();
                     due.renewals.push(Arc::clone(&lease));
                     // Looked at again at the deadline, to see the lease end if no answer has come
@@ -138,7 +142,7 @@ impl Keeper {
                     let deadline = state.plan.deadline();
                     schedule.insert(deadline, &lease, &mut state);
                 }
-                Step::LookAt(instant) => schedule.insert(instant, &lease, &mut state),
+                Some(Step::LookAt(instant)) => schedule.insert(instant, &lease, &mut state),
             }
         }
         // A lease that was given back before this look does not disarm the timer. Otherwise the
@@ -209,9 +213,9 @@ mod tests {
         assert_eq!(look(), None);
     }
 
-    /// A lease that nobody holds would stay in memory, and its span open, until it is looked at.
+    /// A lease that has gone back would stay in memory, and its span open, until it is looked at.
     #[tokio::test(start_paused = true)]
-    async fn only_leases_that_are_held_are_scheduled_and_each_once() {
+    async fn only_leases_that_have_not_gone_back_are_scheduled_and_each_once() {
         let keeper = Arc::new(Keeper::new(Clock::Tokio));
         let (start, ttl) = (Instant::now(), Duration::from_secs(3600));
         let scheduled = || keeper.schedule.lock().leases.len();
@@ -228,6 +232,9 @@ mod tests {
         keeper.unschedule(&given_back);
         assert_eq!(scheduled(), 2);
         released.is_released();
+        keeper.reschedule(&released, start);
+        assert_eq!(scheduled(), 2, "it may have to be given up");
+        released.state.lock().back.arrived = true;
         keeper.reschedule(&released, start);
         assert_eq!(scheduled(), 1);
         assert_eq!(Arc::strong_count(&given_back), 1);

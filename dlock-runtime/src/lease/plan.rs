@@ -6,6 +6,10 @@ use tokio::time::Instant;
 
 use crate::timer::chance;
 
+/// The next task of this process waits for the answer to a release no longer than this: as long as
+/// the gate leaves something with a task that is not polled.
+const RETURN_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Whether, and until when, a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewals {
@@ -44,9 +48,12 @@ pub(super) struct Plan {
 /// What to do about a lease at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Its local deadline has passed.
+    /// Its local deadline has passed. If it is on its way back: the store has ended it by now.
     End,
     Renew,
+    /// It is on its way back, and its release has had no answer for long. Its caller may not poll
+    /// it, so the next task is to wait for it no longer.
+    LetFollow,
     /// Nothing to do before this instant, which is later than the instant asked about.
     LookAt(Instant),
 }
@@ -98,6 +105,30 @@ impl Plan {
             }
             Renewal::Due(_) | Renewal::InFlight => Step::LookAt(self.deadline),
         }
+    }
+
+    /// The next step for a lease that is on its way back, as [`step`](Self::step) is for one that is
+    /// held. `awaited_since` says since when the next task waits for the answer to the release.
+    pub(super) fn return_step(
+        &self,
+        ttl: Duration,
+        awaited_since: Option<Instant>,
+        now: Instant,
+    ) -> Step {
+        let over_at = self.over_at(ttl);
+        if now >= over_at {
+            return Step::End;
+        }
+        match awaited_since.map(|since| since + RETURN_PATIENCE) {
+            Some(patience) if patience <= now => Step::LetFollow,
+            Some(patience) => Step::LookAt(patience.min(over_at)),
+            None => Step::LookAt(over_at),
+        }
+    }
+
+    /// The store has ended the lease by then, unless a renewal was applied without our knowledge.
+    pub(super) fn over_at(&self, ttl: Duration) -> Instant {
+        self.deadline + 2 * drift_margin(ttl)
     }
 
     pub(super) fn renewal_sent(&mut self) {
@@ -212,6 +243,35 @@ mod tests {
                         Step::LookAt(next) => {
                             assert!(now < next && next <= plan.deadline, "{}", what());
                         }
+                        Step::LetFollow => panic!("{}", what()),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_at_a_lease_on_its_way_back_makes_progress() {
+        let start = Instant::now() + Duration::from_secs(60);
+        for ttl in TTLS.map(Duration::from_millis) {
+            let plan = Plan::new(start, ttl);
+            let over_at = plan.over_at(ttl);
+            let since = (0..=60).map(|step| Some(start + ttl * step / 40));
+            for since in since.chain([None]) {
+                let patience = since.map(|since| since + RETURN_PATIENCE);
+                let looks = looks(&plan, start, ttl).into_iter();
+                for now in looks.chain([over_at]).chain(patience) {
+                    let is_over = now >= over_at;
+                    match plan.return_step(ttl, since, now) {
+                        Step::End => assert!(is_over),
+                        Step::LetFollow => {
+                            assert!(!is_over && patience.is_some_and(|patience| patience <= now));
+                            // There is nobody left to follow.
+                            let next = plan.return_step(ttl, None, now);
+                            assert_eq!(next, Step::LookAt(over_at));
+                        }
+                        Step::LookAt(next) => assert!(now < next && next <= over_at),
+                        Step::Renew => panic!("nobody works under it"),
                     }
                 }
             }

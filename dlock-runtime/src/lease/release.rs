@@ -101,20 +101,16 @@ impl LeaseGuard {
 
     /// Nothing is left to do or to wait for.
     fn arrived(&self) {
-        self.back(|back| {
+        let counted = self.back(|back| {
             back.arrived = true;
-            back.counted = None;
+            back.counted.take()
         });
+        self.keeper.unschedule(&self.lease);
+        drop(counted);
     }
 
     fn back<T>(&self, change: impl FnOnce(&mut WayBack) -> T) -> T {
         change(&mut self.lease.state.lock().back)
-    }
-
-    /// Nobody works under the lease any more: stops its renewal.
-    fn ends(&self) {
-        self.lease.is_released();
-        self.keeper.unschedule(&self.lease);
     }
 
     /// Nobody works under the lease any more, and the store ends it `time` after `from`. The local
@@ -122,13 +118,15 @@ impl LeaseGuard {
     fn ends_after(&self, time: Duration, from: Instant) {
         let end = from + time + drift_margin(time);
         self.lease.state.lock().plan.end_at(end);
-        self.ends();
+        self.lease.is_released();
+        self.keeper.reschedule(&self.lease, self.now());
     }
 
     /// Ends renewal for good and waits for the renewal in flight, so that the next request reaches
-    /// the store after every renewal.
+    /// the store after every renewal. The lease stays in the keeper's schedule until it has gone
+    /// back: if this future is not polled, the keeper ends it when its ttl is over.
     async fn stop_renewal(&self) {
-        self.ends();
+        self.lease.is_released();
         if self.lease.state.lock().plan.is_renewal_in_flight() {
             self.lease.returns();
         }
@@ -165,7 +163,7 @@ impl LeaseGuard {
                 if !asked_before {
                     self.lease.is_gone();
                 }
-                self.ends();
+                self.lease.is_released();
                 Released::NotHeld
             }
         })
@@ -239,9 +237,7 @@ impl LeaseGuard {
             self.count();
         }
         let end = match self.lease.loss() {
-            // The store has ended the lease by then, unless a renewal was applied without our
-            // knowledge.
-            None => self.lease.deadline() + 2 * drift_margin(self.lease.ttl()),
+            None => self.lease.over_at(),
             // A renewal that was not answered may have been applied late.
             Some(_) => self.now() + self.lease.ttl(),
         };
@@ -304,7 +300,6 @@ impl Drop for LeaseGuard {
         }
         // Nobody is left to continue: the runtime has ended, or every attempt has failed.
         if background {
-            self.keeper.unschedule(lease);
             lease.let_follow();
             lease.serve_nobody();
             return self.arrived();

@@ -76,12 +76,12 @@ impl AtWork {
         leases.executor.spawn_on(runtime, work);
     }
 
-    /// Renews leases that are due and ends those that have run out.
+    /// Renews leases that are due and ends those that have run out, on their way back too.
     async fn work(&self) {
         let mut renewals = JoinSet::new();
         while let Some(due) = self.keeper.look() {
             for lease in due.ended {
-                lease.look();
+                lease.is_due();
             }
             if !due.renewals.is_empty() {
                 // In a task of its own: a store that does not answer must not keep other leases

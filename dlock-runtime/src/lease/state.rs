@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Plan, Renewals};
+use super::plan::{Plan, Renewals, Step};
 use crate::backend::{BackendError, Grant, Renewed, Request};
 use crate::clock::Clock;
 use crate::error::LossReason;
@@ -95,6 +95,20 @@ struct Following(Arc<dyn Follower>, u32);
 impl Drop for Following {
     fn drop(&mut self) {
         Arc::clone(&self.0).goes_on(self.1);
+    }
+}
+
+impl State {
+    /// What the keeper has to do about a lease of this ttl. `None`: nothing any more.
+    pub(super) fn step(&self, ttl: Duration, now: Instant) -> Option<Step> {
+        match self.phase {
+            Phase::Held => Some(self.plan.step(now)),
+            Phase::Released if !self.back.arrived => {
+                let awaited_since = self.back.since.filter(|_| self.follower.is_some());
+                Some(self.plan.return_step(ttl, awaited_since, now))
+            }
+            Phase::Released | Phase::Lost(_) => None,
+        }
     }
 }
 
@@ -187,6 +201,8 @@ impl Lease {
         state.phase = Phase::Lost(reason);
         let (section, loss) = (state.section.clone(), state.loss.clone());
         let follower = state.follower.take();
+        // A release that is under way comes too late to make a difference.
+        let _counted = state.back.counted.take();
         // A subscriber and a follower's drop run foreign code, so the mutex is released first.
         drop(state);
         section.lost(&self.request.key, self.request.owner, reason);
@@ -195,6 +211,22 @@ impl Lease {
         }
         drop(follower);
         Phase::Lost(reason)
+    }
+
+    /// Called when the deadline of the lease has passed, or when its release has had no answer for
+    /// long. Whoever began that release may not poll it, and then nobody else could see to the next
+    /// task, nor to a shutdown that waits.
+    pub(super) fn is_due(&self) {
+        let (Phase::Released, _) = self.look() else {
+            return;
+        };
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let follower = state.follower.take();
+        let is_over = now >= state.plan.over_at(self.ttl());
+        let counted = state.back.counted.take_if(|_| is_over);
+        drop(state);
+        drop((follower, counted));
     }
 
     /// A token that is cancelled when the lease is lost, or at once if it was lost before.
@@ -339,5 +371,10 @@ impl Lease {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.state.lock().plan.deadline()
+    }
+
+    /// The store has ended the lease by then, if it takes no more renewals.
+    pub(super) fn over_at(&self) -> Instant {
+        self.state.lock().plan.over_at(self.ttl())
     }
 }

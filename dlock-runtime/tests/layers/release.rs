@@ -591,3 +591,75 @@ async fn what_min_hold_kept_is_given_back_though_the_first_attempts_fail() {
     let lasted = start.elapsed();
     assert!(lasted >= least && lasted < least + s(2), "{lasted:?}");
 }
+
+/// It has been polled once. As long as it is neither polled nor dropped, its task can do nothing
+/// for the lock.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_release_that_nobody_polls_until_its_ttl_is_over() {
+    let ttl = s(10);
+    for min_hold in [None, Some(s(5)), Some(s(60))] {
+        let (memory, here) = manager().await;
+        let start = Instant::now();
+        let mut locked = here.lock(["a", "b"]).ttl(ttl);
+        if let Some(least) = min_hold {
+            locked = locked.min_hold(least);
+        }
+        let mut ends = Box::pin(locked.run(async { memory.faults().set_delay(Some(s(1))) }));
+        poll_once(&mut ends).await;
+        within(2 * ttl, here.shutdown()).await;
+        let lasted = start.elapsed();
+        assert!(lasted >= ttl - ttl / 50, "{min_hold:?}: {lasted:?}");
+        assert!(lasted <= ttl + ttl / 50, "{min_hold:?}: {lasted:?}");
+
+        // Whoever polls it again learns what came of it, and is told of no loss.
+        let (warnings, _guard) = Log::of_this_thread();
+        memory.faults().set_delay(None);
+        within(HANG, ends).await.expect("the body was run");
+        assert_eq!(warnings.text(), "", "{min_hold:?}");
+    }
+}
+
+/// Answers no release, though it has taken the lock back.
+#[derive(Debug)]
+struct Mute {
+    memory: Memory,
+    releases: bool,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Mute {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        if self.releases {
+            self.memory.release(r).await?;
+        }
+        std::future::pending().await
+    }
+}
+
+/// The next task would otherwise wait for the answer to a request that nobody polls.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_release_that_nobody_polls_soon_asks_for_itself() {
+    let ttl = s(10);
+    for releases in [false, true] {
+        let store = Mute {
+            memory: Memory::new(),
+            releases,
+        };
+        let here = store.manager().await;
+        let guard = held(here.lock("k").ttl(ttl)).await;
+        // Came after the grant, so the lock is not handed over.
+        let next = tokio::spawn(here.lock("k").ttl(ttl).acquire());
+        settle().await;
+        let start = Instant::now();
+        let mut ends = Box::pin(guard.release());
+        poll_once(&mut ends).await;
+        let next = within(2 * ttl, next).await.expect("no panic");
+        let waited = start.elapsed();
+        std::mem::forget(next.expect("it is free"));
+        let (least, most) = if releases { (s(3), s(4)) } else { (ttl, ttl) };
+        assert!(waited >= least && waited <= most, "{releases}: {waited:?}");
+    }
+}
