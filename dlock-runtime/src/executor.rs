@@ -197,6 +197,14 @@ impl Executor {
         }
     }
 
+    /// Whether [`sleep`](Self::sleep) may be called here.
+    pub(crate) fn has_timers(&self) -> bool {
+        match self {
+            Self::Thread(_) => true,
+            _ => has_timers_here(),
+        }
+    }
+
     /// A timer that any task may poll. For a store on another machine it follows the machine's
     /// clock, even if a test has paused the time of the caller's runtime.
     pub(crate) fn sleep(&self, duration: Duration) -> timer::Sleep {

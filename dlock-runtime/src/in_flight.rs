@@ -21,23 +21,51 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<Count>);
 
+/// Like [`Counted`], for an operation that ends before the counter does.
+#[derive(Debug)]
+pub(crate) struct CountedHere<'a>(&'a Count);
+
 impl InFlight {
     pub(crate) fn count(&self) -> Counted {
-        self.0.number.fetch_add(1, Ordering::AcqRel);
+        self.0.begins();
         Counted(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn count_here(&self) -> CountedHere<'_> {
+        self.0.begins();
+        CountedHere(&self.0)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.number.load(Ordering::Acquire) == 0
     }
 
     /// Waits until nothing is in flight.
     pub(crate) async fn wait_idle(&self) {
-        let is_idle = || (self.0.number.load(Ordering::Acquire) == 0).then_some(());
-        found(&self.0.idle, is_idle).await;
+        found(&self.0.idle, || self.is_idle().then_some(())).await;
+    }
+}
+
+impl Count {
+    fn begins(&self) {
+        self.number.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn ends(&self) {
+        if self.number.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.idle.notify_waiters();
+        }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if self.0.number.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.idle.notify_waiters();
-        }
+        self.0.ends();
+    }
+}
+
+impl Drop for CountedHere<'_> {
+    fn drop(&mut self) {
+        self.0.ends();
     }
 }

@@ -247,12 +247,12 @@ impl LockManager {
         self.inner.capabilities()
     }
 
-    /// Refuses locks from now on, including those that are being waited for, and waits until every
-    /// release in progress has reached the store or its lease has run out. A call that was dropped
-    /// while it asked for a lock counts as a release. Call this before `main` returns: a guard that
-    /// was dropped just before gives its lock back in the background. A lock that `min_hold` keeps
-    /// is left to the store, which expires it in time. Bodies that still run are not waited for,
-    /// and may re-enter what they hold.
+    /// Refuses locks from now on, including those that are being waited for. Waits until the calls
+    /// that it refuses have left the store, and every release in progress has reached the store or
+    /// its lease has run out. A call that was dropped while it asked for a lock counts as a release.
+    /// Call this before `main` returns: a guard that was dropped just before gives its lock back in
+    /// the background. A lock that `min_hold` keeps is left to the store, which expires it in time.
+    /// Bodies that still run are not waited for, and may re-enter what they hold.
     pub async fn shutdown(&self) {
         self.inner.leases.shutdown().await;
     }

@@ -149,6 +149,9 @@ async fn take(
         wait_state: limit.map(|_| WaitState::default()),
     };
     let mut locks = pin!(async {
+        // Dropped after the call has left the gate and the store, which a shutdown waits for. A call
+        // that gets its locks at once is not counted.
+        let mut _counted = None;
         tokio::select! {
             biased;
             locks = taking.all() => {
@@ -156,7 +159,10 @@ async fn take(
                 // or not.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
-            () = shutdown.cancelled() => Err(shut_down()),
+            () = async {
+                _counted = Some(manager.leases.calls.count_here());
+                shutdown.cancelled().await;
+            } => Err(shut_down()),
         }
     });
     let Some((limit, wait_state)) = limit.zip(taking.wait_state.as_ref()) else {

@@ -44,6 +44,8 @@ pub(crate) struct Leases {
     /// Usually one keeper. The `memory:` store may need more: if the runtime on which it was
     /// connected has ended, or time is paused, the keeper runs on the runtime that takes the lease.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
+    /// Calls that wait for a lock.
+    pub(crate) calls: InFlight,
     /// Leases that are being given back.
     returns: InFlight,
     /// Cancelled when the manager is shut down.
@@ -59,6 +61,7 @@ impl Leases {
             executor,
             reach,
             keepers: Mutex::default(),
+            calls: InFlight::default(),
             returns: InFlight::default(),
             shut_down: CancellationToken::new(),
         }
@@ -69,10 +72,12 @@ impl Leases {
     }
 
     /// Waits until every lease that is being given back has arrived or run out, and until the store
-    /// has cleaned up after dropped requests. Leases that `min_hold` keeps are left to the store,
-    /// which expires them.
+    /// has cleaned up after dropped and refused requests. Leases that `min_hold` keeps are left to
+    /// the store, which expires them.
     pub(crate) async fn shutdown(&self) {
         self.shut_down.cancel();
+        // First: as they leave, they give back what they have, and what they have asked for.
+        self.those_refused_have_left().await;
         self.returns.wait_idle().await;
         self.backend.settle().await;
     }

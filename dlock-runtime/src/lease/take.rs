@@ -78,13 +78,29 @@ impl Leases {
     /// Waits until the remains of dropped requests are removed from the store, for at most half a
     /// request timeout, or for [`LEFT`] where the store does not say how long it may take.
     pub(crate) async fn what_was_left_is_back(&self) {
-        let limit = self.backend.request_timeout();
-        let limit = limit.map_or(LEFT, |timeout| timeout / 2);
         tokio::select! {
             biased;
             () = self.backend.settle() => {}
-            () = self.executor.sleep(limit) => {}
+            () = self.executor.sleep(self.a_moment()) => {}
         }
+    }
+
+    /// Waits until the calls that a shutdown refuses have left the store, for no longer than what
+    /// they leave there: a call that nobody polls does not leave.
+    pub(super) async fn those_refused_have_left(&self) {
+        if self.calls.is_idle() || !self.executor.has_timers() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.calls.wait_idle() => {}
+            () = self.executor.sleep(self.a_moment()) => {}
+        }
+    }
+
+    fn a_moment(&self) -> Duration {
+        let timeout = self.backend.request_timeout();
+        timeout.map_or(LEFT, |timeout| timeout / 2)
     }
 
     /// Extends leases to their whole ttl from now on. Each lease shows afterwards whether it is

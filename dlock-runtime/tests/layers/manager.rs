@@ -18,7 +18,8 @@ use crate::support::locks::{
 };
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
-use crate::{connect, manager, seconds as s, settle, waits};
+use crate::support::wait::within;
+use crate::{connect, current_thread, manager, seconds as s, settle, waits};
 
 /// A backend starts once and serves one manager.
 #[tokio::test(start_paused = true)]
@@ -118,6 +119,67 @@ async fn a_shutdown_refuses_those_who_wait() {
     here.shutdown().await;
     guard.release().await.unwrap();
     is_shut_down(timeout(s(5), waiter).await.expect("told at once"));
+}
+
+/// The process may end when the shutdown has, and then nobody would take their places and grants
+/// out of the store.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_until_those_whom_it_refuses_have_left_the_store() {
+    for limit in [None, Some(s(60))] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let _guard = held(there.lock("b")).await;
+        let asks = || {
+            let lock = here.lock(["a", "b"]);
+            tokio::spawn(async move {
+                match limit {
+                    None => lock.acquire().await,
+                    Some(limit) => lock.acquire_within(limit).await,
+                }
+            })
+        };
+        let waiters = [asks(), asks()];
+        settle().await;
+        assert_eq!(there.list("").await.unwrap().len(), 2, "one has its first");
+        here.shutdown().await;
+        let locks = there.list("").await.unwrap();
+        assert_eq!(locks.len(), 1, "{locks:?}");
+        assert_eq!(locks[0].waiters, Some(0), "{locks:?}");
+        for waiter in waiters {
+            is_shut_down(waiter.await.unwrap());
+        }
+    }
+}
+
+/// A call that is not polled cannot leave.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_a_moment_for_calls_that_nobody_polls() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let _guard = held(there.lock("k")).await;
+    let mut waiter = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut waiter).await);
+    let start = Instant::now();
+    within(s(60), here.shutdown()).await;
+    let waited = start.elapsed();
+    assert!(waited <= s(5), "{waited:?}");
+    is_shut_down(waiter.await);
+}
+
+/// Where there is no timer to limit it, it does not wait.
+#[test]
+fn a_shutdown_outside_a_runtime_waits_for_no_call() {
+    let runtime = current_thread();
+    let (here, _guard, _waiter) = runtime.block_on(async {
+        let (memory, here) = manager().await;
+        let guard = held(connect(&memory).await.lock("k")).await;
+        let mut waiter = Box::pin(here.lock("k").acquire());
+        assert!(waits(&mut waiter).await);
+        (here, guard, waiter)
+    });
+    let mut shutdown = std::pin::pin!(here.shutdown());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(shutdown.as_mut().poll(&mut context).is_ready());
 }
 
 #[tokio::test(start_paused = true)]
