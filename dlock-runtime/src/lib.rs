@@ -29,6 +29,7 @@ mod lock_order;
 pub mod macro_support;
 mod observe;
 mod options;
+mod outlast;
 #[cfg(all(any(test, feature = "quorum"), not(feature = "simulation")))]
 #[allow(unreachable_pub)]
 mod quorum;

@@ -13,6 +13,7 @@ use super::keeper::Keeper;
 use super::state::Lease;
 use crate::backend::{Backend, BackendError, Owner};
 use crate::executor::spawn_into;
+use crate::outlast::outlast;
 use crate::reach::Reach;
 use crate::tables::HashSet;
 use crate::timer;
@@ -80,9 +81,6 @@ impl AtWork {
     async fn work(&self) {
         let mut renewals = JoinSet::new();
         while let Some(due) = self.keeper.look() {
-            for lease in due.ended {
-                lease.is_due();
-            }
             if !due.renewals.is_empty() {
                 // In a task of its own: a store that does not answer must not keep other leases
                 // from being renewed or from being noticed as lost.
@@ -93,6 +91,13 @@ impl AtWork {
                 let (backend, reach) = (Arc::clone(&self.backend), self.reach.clone());
                 let renewing = async move { batch.renew(&*backend, &reach).await };
                 spawn_into(&mut renewals, renewing);
+            }
+            for lease in due.ended {
+                // The last reference to a lease closes its span, in a subscriber's code.
+                outlast(|| {
+                    lease.is_due();
+                    drop(lease);
+                });
             }
             tokio::select! {
                 biased;

@@ -205,11 +205,11 @@ impl Lease {
         let _counted = state.back.counted.take();
         // A subscriber and a follower's drop run foreign code, so the mutex is released first.
         drop(state);
-        section.lost(&self.request.key, self.request.owner, reason);
         if let Some(loss) = loss {
             loss.cancel();
         }
         drop(follower);
+        section.lost(&self.request.key, self.request.owner, reason);
         Phase::Lost(reason)
     }
 

@@ -3,6 +3,10 @@
 //!
 //! Names, levels and labels are documented in `docs/observing.md`; they are part of the public
 //! interface. Keys appear only in spans and events: the labels of a metric are of low cardinality.
+//!
+//! A subscriber or recorder may panic. What is reported while a call asks for its lock, or gets it,
+//! ends that call then. What is reported of a lease later, by whoever has others to see to, is
+//! [outlasted](outlast).
 
 mod call;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
@@ -19,6 +23,7 @@ pub(crate) use metrics::{Counted, describe};
 use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};
 use crate::key::{LockKey, Shown};
+use crate::outlast::outlast;
 use crate::token::FencingToken;
 
 const ACQUISITIONS: &str = "dlock_acquisitions_total";
@@ -100,7 +105,7 @@ impl Labels {
             BackendErrorKind::TakenOut => "taken_out",
         };
         let own = [("operation", operation), ("kind", kind)];
-        metrics::count(STORE_ERRORS, self, &own);
+        outlast(|| metrics::count(STORE_ERRORS, self, &own));
     }
 }
 
@@ -151,15 +156,19 @@ impl SectionSpan {
     /// A renewal has ended: `renewed`, `gone`, or `failed`. A failed one is retried until the lease
     /// ends.
     pub(crate) fn renewal(&self, key: &str, outcome: &'static str) {
-        tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
-        metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]);
+        outlast(|| {
+            tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
+        });
+        outlast(|| metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]));
     }
 
     pub(crate) fn lost(&self, key: &str, owner: Owner, reason: LossReason) {
-        tracing::warn!(
-            target: "dlock::loss", parent: &self.span, key = %Shown(key), %owner, %reason, "lease lost"
-        );
-        metrics::count(LOSSES, self.labels, &[("reason", reason.name())]);
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::loss", parent: &self.span, key = %Shown(key), %owner, %reason, "lease lost"
+            );
+        });
+        outlast(|| metrics::count(LOSSES, self.labels, &[("reason", reason.name())]));
     }
 
     pub(crate) fn released(&self, key: &str) {
@@ -168,57 +177,67 @@ impl SectionSpan {
 
     /// The store says that a lease that we thought was held was not ours.
     pub(crate) fn was_gone(&self, key: &str, owner: Owner) {
-        tracing::warn!(
-            target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
-            "the lock was gone when its body ended; the work may overlap with another's"
-        );
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
+                "the lock was gone when its body ended; the work may overlap with another's"
+            );
+        });
         let own = [("reason", LossReason::Gone.name())];
-        metrics::count(LOSSES, self.labels, &own);
+        outlast(|| metrics::count(LOSSES, self.labels, &own));
     }
 
     /// A release that the store did not take is retried.
     pub(crate) fn release_failed(&self, key: &str, error: &dyn Display) {
-        tracing::warn!(
-            target: "dlock::release", parent: &self.span, key = %Shown(key), %error,
-            "the store did not take the lock back yet; trying again in the background"
-        );
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::release", parent: &self.span, key = %Shown(key), %error,
+                "the store did not take the lock back yet; trying again in the background"
+            );
+        });
     }
 
     /// A release that the store did not take is not retried any more.
     pub(crate) fn release_given_up(&self, key: &str, owner: Owner, error: &dyn Display) {
-        tracing::warn!(
-            target: "dlock::release", parent: &self.span, key = %Shown(key), %owner, %error,
-            "release failed; the lock stays until its ttl has passed"
-        );
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::release", parent: &self.span, key = %Shown(key), %owner, %error,
+                "release failed; the lock stays until its ttl has passed"
+            );
+        });
     }
 
     /// The work was done, but the store does not remember it, so it may be done again.
     pub(crate) fn not_remembered(&self, key: &str) {
-        tracing::warn!(
-            target: "dlock::release", parent: &self.span, key = %Shown(key),
-            "what was done could not be remembered, as `once` asks, before its lease ended; it may \
-             be done once more"
-        );
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::release", parent: &self.span, key = %Shown(key),
+                "what was done could not be remembered, as `once` asks, before its lease ended; it may \
+                 be done once more"
+            );
+        });
     }
 
     /// The store was not told when a lock under `min_hold` ends.
     pub(crate) fn min_hold_not_told(&self, key: &str) {
-        tracing::warn!(
-            target: "dlock::release", parent: &self.span, key = %Shown(key),
-            "the store was not told when min_hold ends; the lock stays for its ttl"
-        );
+        outlast(|| {
+            tracing::warn!(
+                target: "dlock::release", parent: &self.span, key = %Shown(key),
+                "the store was not told when min_hold ends; the lock stays for its ttl"
+            );
+        });
     }
 }
 
 /// The renewals of all leases fail, or work again. Logged once, not for every lease and attempt.
 pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
-    match error {
+    outlast(|| match error {
         Some(error) => tracing::warn!(
             target: "dlock::renewal", %error,
             "renewal failed; trying again until the leases end"
         ),
         None => tracing::info!(target: "dlock::renewal", "renewal works again"),
-    }
+    });
 }
 
 /// A task queues behind others of its own process.
@@ -230,12 +249,14 @@ pub(crate) fn waits_in_process(key: &str, ahead: usize) {
 
 /// A task was woken, usually because its turn had come, and was not polled.
 pub(crate) fn nobody_came(key: &str) {
-    tracing::warn!(
-        target: "dlock::handover", key = %Shown(key),
-        "a call that waits for the lock was woken and not polled for three seconds; others go \
-         before it. Await it or spawn it, and do not leave it in an arm of a `select!`; or its \
-         runtime was blocked for as long: block it for less time"
-    );
+    outlast(|| {
+        tracing::warn!(
+            target: "dlock::handover", key = %Shown(key),
+            "a call that waits for the lock was woken and not polled for three seconds; others go \
+             before it. Await it or spawn it, and do not leave it in an arm of a `select!`; or its \
+             runtime was blocked for as long: block it for less time"
+        );
+    });
 }
 
 /// The store has answered a request that somebody holds the lock.

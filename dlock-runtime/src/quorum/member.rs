@@ -19,6 +19,7 @@ use crate::deadline::Deadline;
 use crate::engine::Running;
 use crate::engine::call::{attempts, parts};
 use crate::engine::time::Backoff;
+use crate::outlast::outlast;
 use crate::store::{Cause, Context, Failure, LeftBehind};
 use crate::sync::{Mutex, found};
 
@@ -175,10 +176,15 @@ impl<V: Voter> Member<V> {
         }
         let text = error.to_string();
         let mut complaint = self.complaint.lock();
-        if *complaint != text {
-            tracing::warn!(target: "dlock::store", "{text}; locks go on with the other nodes");
-            *complaint = text;
+        if *complaint == text {
+            return;
         }
+        complaint.clone_from(&text);
+        // A subscriber's code is not ours, and may come here again.
+        drop(complaint);
+        outlast(|| {
+            tracing::warn!(target: "dlock::store", "{text}; locks go on with the other nodes");
+        });
     }
 
     /// Checks the voter whenever it is in doubt.
@@ -197,7 +203,9 @@ impl<V: Voter> Member<V> {
         if was_silent || !self.answers_within(SOON).await {
             self.falls_silent();
             if !was_silent {
-                tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
+                outlast(|| {
+                    tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
+                });
             }
             let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
             // Long enough to find a connection dead and replace it.
@@ -205,7 +213,7 @@ impl<V: Voter> Member<V> {
                 backoff.wait(time).await;
             }
             self.answers.store(true, Ordering::Relaxed);
-            tracing::info!(target: "dlock::store", "{place} answers again");
+            outlast(|| tracing::info!(target: "dlock::store", "{place} answers again"));
         }
         // The voter answers. If this connection is dead, the ping gives it up.
         if let Some(connection) = connection {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::locks::{had, held, is_busy, is_late, is_lost, is_unavailable, wants};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
+use crate::support::wait::{HANG, within};
 use crate::{connect, manager, seconds as s, settle, waits};
 
 #[tokio::test(start_paused = true)]
@@ -406,4 +407,54 @@ async fn what_is_asked_of_a_lock_that_went_back_changes_nothing() {
     let ended = lock.on_lost(OnLost::Continue).run(body).await;
     let ended = ended.expect("its own end");
     assert_eq!(ended.lost().await, LossReason::Overran);
+}
+
+/// A subscriber that panics at each event of a loss, as `tracing_subscriber::fmt` does when it
+/// cannot write to stderr.
+struct Panics;
+
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn event(&self, event: &tracing::Event<'_>) {
+        let target = event.metadata().target();
+        assert!(!["dlock::loss", "dlock::renewal"].contains(&target));
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// The code that hears of a loss is not ours, and must not keep the keeper from its work.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_changes_nothing() {
+    let (_log, _guard) = Log::of_this_thread();
+    let (memory, here) = manager().await;
+    let ttl = s(10);
+    let renewed = held(here.lock("renewed").ttl(3 * ttl)).await;
+    let mut lost = Vec::new();
+    for key in ["a", "b"] {
+        let guard = held(here.lock(key).ttl(ttl).renew(false)).await;
+        lost.push(tokio::spawn(async move { guard.lost().await }));
+    }
+    let gone = held(here.lock("gone").ttl(9 * ttl)).await;
+    settle().await;
+    let _panics = tracing::subscriber::set_default(Panics);
+    // The keeper sees at one look that some have ended, and that another is to be renewed.
+    tokio::time::advance(ttl).await;
+    for task in lost {
+        let told = within(HANG, task).await.expect("no panic");
+        assert_eq!(told, LossReason::Overran);
+    }
+    sleep(6 * ttl).await;
+    assert!(renewed.is_held(), "it is renewed");
+    memory.faults().take_away("gone");
+    assert_eq!(within(ttl, gone.lost()).await, LossReason::Gone);
+    within(ttl, renewed.release()).await.expect("it was held");
+    within(ttl, here.shutdown()).await;
 }

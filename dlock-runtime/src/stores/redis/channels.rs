@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::connections::RuntimeConnection;
 use super::connector::Connector;
 use crate::deadline::Deadline;
+use crate::outlast::outlast;
 use crate::store::Failure;
 
 /// The most channels in one round of subscriptions.
@@ -45,7 +46,9 @@ impl Channels {
                 let Err(lost) = connection.subscribe(&channels, listens, deadline).await else {
                     continue;
                 };
-                tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
+                outlast(|| {
+                    tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
+                });
                 // It is not known any more to what it is subscribed.
                 connection.discard();
                 if let Some(error) = lost.refusal() {

@@ -21,6 +21,7 @@ use super::values::{LockValue, done_by};
 use crate::apart::all;
 use crate::backend::Mode;
 use crate::deadline::Deadline;
+use crate::outlast::outlast;
 use crate::store::{Applied, Cause, Failure, Waited, Waiter};
 
 /// How often a lock that is waited for is looked at.
@@ -109,10 +110,10 @@ impl RedisStore {
         };
         if let Cause::Error(error) = &failure.cause {
             let said = format_args!("dlock cannot look after its waiters: {error}");
-            match failure.applied {
+            outlast(|| match failure.applied {
                 Applied::Answered => tracing::warn!(target: "dlock::store", "{said}"),
                 _ => tracing::debug!(target: "dlock::store", "{said}"),
-            }
+            });
         }
         if answered { Ok(()) } else { Err(failure) }
     }

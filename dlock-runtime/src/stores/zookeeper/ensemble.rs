@@ -12,6 +12,7 @@ use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
+use crate::outlast::outlast;
 use crate::store::{Context, Failure, Scope};
 use crate::sync::Mutex;
 
@@ -100,7 +101,9 @@ impl Ensemble {
                 SessionState::AuthFailed => "was refused",
                 _ => "has ended",
             };
-            tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
+            outlast(|| {
+                tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
+            });
             let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
             session = loop {
                 let deadline = time.after(self.context.request_timeout);
@@ -110,8 +113,8 @@ impl Ensemble {
                 }
                 backoff.wait(time).await;
             };
-            tracing::info!(target: "dlock::store", "a new session with {place}");
             self.is_now(Ok(Arc::clone(&session)));
+            outlast(|| tracing::info!(target: "dlock::store", "a new session with {place}"));
         }
     }
 

@@ -32,6 +32,7 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::key::Shown;
+use crate::outlast::outlast;
 use crate::store::{Applied, Context, Failure, Scope};
 use crate::sync::Mutex;
 
@@ -332,10 +333,12 @@ impl Session {
             return Ok(());
         }
         for path in unwanted {
-            tracing::info!(
-                target: "dlock::store",
-                "a node came after who wanted it had gone, and is deleted: {}", Shown(&path)
-            );
+            outlast(|| {
+                tracing::info!(
+                    target: "dlock::store",
+                    "a node came after who wanted it had gone, and is deleted: {}", Shown(&path)
+                );
+            });
             let deleted = self.ask(&path, deadline, |client| client.delete(&path, None));
             deleted.await?;
         }

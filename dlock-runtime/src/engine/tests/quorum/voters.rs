@@ -3,6 +3,7 @@
 use dlock_conformance::support::log::Log;
 
 use super::*;
+use crate::outlast::tests::Panics;
 
 async fn is_had_and_given_back(engine: &Several) {
     let request = request();
@@ -183,5 +184,26 @@ fn a_voter_that_is_back_right_after_the_start_is_asked() {
         let request = request();
         had(&engine, &request).await;
         assert_eq!(votes(&sims, request.owner), VOTERS);
+    });
+}
+
+/// It hears that a voter is silent, and that it answers again. Without the task that tells it so,
+/// the voter would be left out for good.
+#[test]
+fn a_voter_comes_back_though_the_subscriber_panics() {
+    paused(|| async {
+        let (_log, _guard) = Log::of_this_thread();
+        let _panics = tracing::subscriber::set_default(Panics);
+        let (sims, engine) = scene().await;
+        sims[4].is_gone(true);
+        is_had_and_given_back(&engine).await;
+        sleep(Duration::from_secs(3)).await;
+        sims[4].is_gone(false);
+        sleep(Duration::from_secs(8)).await;
+        let request = request();
+        had(&engine, &request).await;
+        sleep(ROUND_TRIP).await;
+        assert_eq!(votes(&sims, request.owner), VOTERS);
+        is_given_back(&engine, &request, "").await;
     });
 }

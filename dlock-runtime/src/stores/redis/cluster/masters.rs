@@ -24,6 +24,7 @@ use super::super::settings::FORM;
 use super::super::topology::Topology;
 use crate::backend::{Backend as _, BackendError, BackendErrorKind};
 use crate::engine::{Engine, Running};
+use crate::outlast::outlast;
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS};
 
 /// How often the voters are checked.
@@ -155,13 +156,15 @@ impl Masters {
             let servers: HashSet<_> = owners.iter().collect();
             let shared = servers.len() < owners.len();
             if shared && !shared_before {
-                tracing::warn!(
-                    target: "dlock::store",
-                    "{}: some of the {} slots that vote are on one master, so that its loss may be \
-                     that of more than one vote; move them apart again, see docs/stores/cluster.md",
-                    map.endpoint,
-                    self.tags.len()
-                );
+                outlast(|| {
+                    tracing::warn!(
+                        target: "dlock::store",
+                        "{}: some of the {} slots that vote are on one master, so that its loss may be \
+                         that of more than one vote; move them apart again, see docs/stores/cluster.md",
+                        map.endpoint,
+                        self.tags.len()
+                    );
+                });
             }
             shared_before = shared;
             tokio::select! {
@@ -175,12 +178,14 @@ impl Masters {
                 && found != self.tags
                 && !self.replaced.swap(true, Ordering::AcqRel)
             {
-                tracing::error!(
-                    target: "dlock::store",
-                    "{}: other masters vote now than when this process connected; it takes no more \
-                     locks and has lost those that it held, restart it",
-                    map.endpoint
-                );
+                outlast(|| {
+                    tracing::error!(
+                        target: "dlock::store",
+                        "{}: other masters vote now than when this process connected; it takes no more \
+                         locks and has lost those that it held, restart it",
+                        map.endpoint
+                    );
+                });
             }
         }
     }

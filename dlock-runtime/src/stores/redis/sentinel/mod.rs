@@ -29,6 +29,7 @@ use crate::backend::{BackendError, Finding, Level};
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::limits;
+use crate::outlast::outlast;
 use crate::stores::address::Address;
 use crate::stores::url::{Form, StoreUrl};
 
@@ -183,10 +184,12 @@ impl Sentinels {
         if let (Some(before), Some(now)) = (before, &winner)
             && before != *now
         {
-            tracing::info!(
-                target: "dlock::store",
-                "redis master `{}` is at {now} now, say its sentinels", self.master
-            );
+            outlast(|| {
+                tracing::info!(
+                    target: "dlock::store",
+                    "redis master `{}` is at {now} now, say its sentinels", self.master
+                );
+            });
         }
         winner.ok_or_else(|| votes.no_winner(endpoint))
     }

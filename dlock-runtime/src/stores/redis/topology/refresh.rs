@@ -24,6 +24,7 @@ use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
+use crate::outlast::outlast;
 use crate::stores::address::Address;
 
 /// How often the nodes are asked without a cause.
@@ -56,7 +57,7 @@ pub(crate) async fn keep_up_to_date(topology: Arc<Topology>) {
             backoff.reset();
         }
         if let Err(error) = topology.refresh().await {
-            tracing::debug!(target: "dlock::store", "{error}");
+            outlast(|| tracing::debug!(target: "dlock::store", "{error}"));
         }
         let news = async {
             let _ = changes.changed().await;

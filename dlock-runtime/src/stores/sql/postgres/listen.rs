@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use sqlx::postgres::{PgListener, PgNotification};
 
 use super::PostgresDatabase;
+use crate::outlast::outlast;
 use crate::stores::asker::Asker;
 use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
@@ -55,12 +56,14 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
             Ok(false) => {
                 unheard += 1;
                 if unheard == SURE {
-                    tracing::info!(
-                        target: "dlock::store",
-                        "{}: notifications do not come through, as behind a pooler in \
-                         transaction mode; dlock looks for free locks instead",
-                        tables.endpoint
-                    );
+                    outlast(|| {
+                        tracing::info!(
+                            target: "dlock::store",
+                            "{}: notifications do not come through, as behind a pooler in \
+                             transaction mode; dlock looks for free locks instead",
+                            tables.endpoint
+                        );
+                    });
                 }
                 pause = (4 * pause).min(longest);
             }
