@@ -1,9 +1,10 @@
 //! The recheck of the locks that somebody waits for. A message can be lost, and a holder that dies
 //! sends none.
 
-use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tokio::task::coop::consume_budget;
 
 use super::Running;
 use super::call::attempts;
@@ -14,8 +15,13 @@ use crate::tables::HashMap;
 /// follow each other closely.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// The keys that are waited for, and when to look at them.
-type Schedule<S> = HashMap<Arc<str>, Entry<S>>;
+/// The keys that are waited for, and when to look at them. Keys that nobody waits for any more stay
+/// until one of all is due.
+struct Schedule<S: Store> {
+    keys: HashMap<Arc<str>, Entry<S>>,
+    /// None of the keys is due before.
+    next: Option<Instant>,
+}
 
 struct Entry<S: Store> {
     seen: S::Seen,
@@ -39,6 +45,45 @@ impl<S: Store> Entry<S> {
         match S::LOOKS {
             Looks::Together => true,
             Looks::Each => self.next <= now + (self.next - self.looked) / 4,
+        }
+    }
+}
+
+impl<S: Store> Schedule<S> {
+    fn insert(&mut self, key: Arc<str>, entry: Entry<S>) {
+        self.next = self.next.into_iter().chain([entry.next]).min();
+        self.keys.insert(key, entry);
+    }
+
+    /// Whether a key is to be looked at, or a beat to be sent.
+    fn is_due(&self, beat: Option<Instant>, now: Instant) -> bool {
+        let mut due = self.next.into_iter().chain(beat);
+        due.any(|due| due <= now)
+    }
+
+    /// Takes the keys to look at.
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<str>, S::Seen)> {
+        let due = self.keys.extract_if(|_, key| key.is_looked_at(now));
+        let due = due.map(|(key, entry)| (key, entry.seen)).collect();
+        self.find_next();
+        due
+    }
+
+    fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        self.keys.retain(|key, _| stays(key));
+        self.find_next();
+    }
+
+    fn find_next(&mut self) {
+        self.next = self.keys.values().map(|key| key.next).min();
+    }
+}
+
+impl<S: Store> Default for Schedule<S> {
+    fn default() -> Self {
+        Self {
+            keys: HashMap::default(),
+            next: None,
         }
     }
 }
@@ -78,15 +123,19 @@ impl<S: Store> Running<S> {
             {
                 return;
             }
-            self.update(&mut schedule);
-            let soonest = schedule.values().map(|key| key.next);
-            let next = soonest.chain(beat).min();
-            if next.is_none_or(|next| next > now) {
+            self.add_new(&mut schedule, now);
+            if schedule.is_due(beat, now) {
+                schedule.retain(|key| self.events.waiters().is_waited(key));
+            }
+            if !schedule.is_due(beat, now) {
+                let next = schedule.next.into_iter().chain(beat).min();
                 tokio::select! {
                     biased;
                     () = self.events.waiters().change() => {}
                     () = self.time.sleep_until(next) => {}
                 }
+                // Callers on other threads may come without end, and renewals run on this one.
+                consume_budget().await;
                 continue;
             }
             let beats = S::BEAT.filter(|gap| beat.is_some_and(|beat| beat <= now + *gap / 4));
@@ -101,25 +150,24 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Adds the keys that somebody waits for now, and removes the others.
-    fn update(&self, schedule: &mut Schedule<S>) {
-        let now = self.time.now();
-        let mut before = take(schedule);
-        self.events.waiters().for_each_key(|key| {
-            let new = || Entry::new(&self.store, S::Seen::default(), now);
-            let entry = before.remove(key).unwrap_or_else(new);
-            schedule.insert(Arc::clone(key), entry);
-        });
+    /// Adds the keys that somebody waits for since the last call. That costs nothing for those that
+    /// were waited for before, however many they are.
+    fn add_new(&self, schedule: &mut Schedule<S>, now: Instant) {
+        for key in self.events.waiters().newly_waited() {
+            if !schedule.keys.contains_key(&key) {
+                schedule.insert(key, Entry::new(&self.store, S::Seen::default(), now));
+            }
+        }
     }
 
     /// Looks at the keys that are due. Returns whether the store has answered.
     async fn look(&self, schedule: &mut Schedule<S>, beats: bool) -> bool {
         let now = self.time.now();
-        let due = schedule.extract_if(|_, key| key.is_looked_at(now));
+        let due = schedule.take_due(now).into_iter();
         let mut waited: Vec<_> = due
-            .map(|(key, entry)| Waited::<S> {
+            .map(|(key, seen)| Waited::<S> {
                 waiters: self.events.waiters().of_key(&key),
-                seen: entry.seen,
+                seen,
                 key,
                 refused: None,
             })

@@ -7,12 +7,15 @@ mod scripted;
 
 use std::any::TypeId;
 use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
@@ -21,11 +24,13 @@ use self::scripted::{
     Tried, foreign,
 };
 use super::bare::{self, Said};
+use super::events::Events;
 use super::{Engine, Time};
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Finding, Grant, HolderInfo, Level, Mode, Owner,
     Protocol, Released, Renewed, Request, Servers, TokenTier,
 };
+use crate::simulated::Simulated;
 use crate::store::{Looks, Opening};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -2419,5 +2424,83 @@ fn a_store_without_its_engine_is_heard() {
         assert_eq!(sim.end_the_session(), 0, "nothing is held by it");
         drop(bare);
         assert!(sim.state().closed);
+    });
+}
+
+/// The number of waits in the stream below.
+const STREAM: usize = 2_000;
+
+/// While this is asked for the time, further waits begin, each for a key of its own: so many
+/// callers come on other threads.
+#[derive(Debug)]
+struct Crowded {
+    runtime: Handle,
+    events: OnceLock<&'static Events>,
+    waits: AtomicUsize,
+}
+
+impl Simulated for Crowded {
+    fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.runtime.spawn(work);
+    }
+
+    fn draw(&self) -> f64 {
+        0.5
+    }
+
+    fn now(&self) -> std::time::Instant {
+        let now = Instant::now().into_std();
+        if let Some(events) = self.events.get() {
+            let number = self.waits.fetch_add(1, Ordering::Relaxed);
+            if number < STREAM {
+                let request = Request::new(format!("key:{number}"), Mode::Write, TTL);
+                let waiting = Box::leak(Box::new(events.waiters().enter(&request)));
+                let mut woken = Box::pin(waiting.woken(now));
+                let context = &mut Context::from_waker(Waker::noop());
+                assert!(woken.as_mut().poll(context).is_pending());
+                // It waits for ever.
+                std::mem::forget(woken);
+            }
+        }
+        now
+    }
+}
+
+/// Renewals run on the same thread. And all of those keys are looked at.
+#[test]
+fn who_comes_and_waits_leaves_time_for_others() {
+    paused(|| async {
+        let sim = Sim::new();
+        let time = Arc::new(Crowded {
+            runtime: Handle::current(),
+            events: OnceLock::new(),
+            waits: AtomicUsize::new(0),
+        });
+        let engine = Engine::<Scripted<()>>::new(Arc::clone(&sim));
+        let opened = engine.open(Time::simulated(Arc::clone(&time) as _));
+        opened.await.expect("it opens");
+        held_by_another(&sim);
+        yield_now().await;
+        let events: &'static Events = Box::leak(Box::new(sim.events()));
+        time.events.set(events).expect("not yet");
+        let (mut before, mut most) = (0, 0);
+        while before < STREAM {
+            time.now();
+            yield_now().await;
+            let waits = time.waits.load(Ordering::Relaxed).min(STREAM);
+            most = most.max(waits - before);
+            before = waits;
+        }
+        assert!(
+            most < STREAM / 2,
+            "{most} waits while nobody else could run"
+        );
+        sleep(Duration::from_secs(3)).await;
+        let looked = sim.state().rechecked.last().map(Vec::len);
+        assert_eq!(looked, Some(STREAM));
     });
 }

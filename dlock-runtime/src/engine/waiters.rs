@@ -5,6 +5,7 @@
 //! a wrong one costs a question, and a waiter treats every cause of waking alike.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{BackendError, Mode, Owner, Request};
 use crate::sync::Mutex;
-use crate::tables::HashMap;
+use crate::tables::{HashMap, HashSet};
 
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -28,6 +29,8 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 struct State {
     keys: HashMap<Arc<str>, BTreeMap<Owner, Entry>>,
+    /// The keys whose first waiter that waits to be woken has come since this was last taken.
+    newly_waited: HashSet<Arc<str>>,
     /// Owners whose caller has gone, and whose lock or place is being given back. A grant that
     /// arrives meanwhile is given back at once.
     leaving: HashMap<Owner, Arc<Notify>>,
@@ -184,13 +187,17 @@ impl Waiters {
         self.state.lock().keys.is_empty()
     }
 
-    /// Calls `each` with the keys for which somebody waits to be woken.
-    pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
+    /// Takes the keys for which somebody waits to be woken since the last call, but nobody did
+    /// before. Those that the last waiter has left since may be among them.
+    pub(super) fn newly_waited(&self) -> HashSet<Arc<str>> {
+        take(&mut self.state.lock().newly_waited)
+    }
+
+    /// Whether somebody waits for this key to be woken.
+    pub(super) fn is_waited(&self, key: &str) -> bool {
         let state = self.state.lock();
-        let waited = state.keys.iter();
-        let waited =
-            waited.filter(|(_, waiters)| waiters.values().any(|entry| entry.waits.is_some()));
-        waited.for_each(|(key, _)| each(key));
+        let waiters = state.keys.get(key);
+        waiters.is_some_and(|waiters| waiters.values().any(|entry| entry.waits.is_some()))
     }
 
     /// The waiters for a key that wait to be woken.
@@ -216,6 +223,7 @@ impl State {
         let entry = waiters.remove(&owner);
         if waiters.is_empty() {
             self.keys.remove(key);
+            self.newly_waited.remove(key);
         }
         entry
     }
@@ -263,6 +271,9 @@ impl Waiting<'_> {
         if let Some(entry) = waiters.get_mut(&self.owner) {
             entry.waits = since;
         }
+        if first {
+            state.newly_waited.insert(Arc::clone(&self.key));
+        }
         drop(state);
         if first {
             self.waiters.change.notify_one();
@@ -293,7 +304,7 @@ impl Drop for Leaving<'_> {
         let mut state = self.waiters.state.lock();
         // Dropped while the mutex is held: of several that end together, exactly one finds itself
         // the last.
-        drop(std::mem::take(&mut self.granted));
+        drop(take(&mut self.granted));
         let is_last = |granted: &Arc<Notify>| Arc::strong_count(granted) == 1;
         if state.leaving.get(&self.owner).is_some_and(is_last) {
             state.leaving.remove(&self.owner);
@@ -303,9 +314,41 @@ impl Drop for Leaving<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::{Pin, pin};
     use std::sync::Barrier;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
 
     use super::*;
+
+    /// However many are waited for: otherwise each wait would cost as much as all of them.
+    #[test]
+    fn only_what_is_newly_waited_for_is_told() {
+        let waiters = Waiters::default();
+        let enter = |key: &str| waiters.enter(&Request::new(key, Mode::Write, Duration::MAX));
+        let poll = |woken: Pin<&mut dyn Future<Output = Result<(), BackendError>>>| {
+            let context = &mut Context::from_waker(Waker::noop());
+            assert!(woken.poll(context).is_pending());
+        };
+        let told = || {
+            let mut told = Vec::from_iter(waiters.newly_waited());
+            told.sort_unstable();
+            told.join(" ")
+        };
+        let now = Instant::now();
+        let (one, again, other, gone) = (enter("one"), enter("one"), enter("other"), enter("gone"));
+        assert_eq!(told(), "", "they only ask");
+        let (mut first, mut second) = (pin!(one.woken(now)), pin!(again.woken(now)));
+        poll(first.as_mut());
+        assert_eq!(told(), "one");
+        poll(second.as_mut());
+        assert_eq!(told(), "", "somebody waited for it already");
+        poll(pin!(gone.woken(now)));
+        drop(gone);
+        poll(pin!(other.woken(now)));
+        assert_eq!(told(), "other", "nothing is kept of one that has gone");
+        assert!(waiters.is_waited("one") && !waiters.is_waited("other"));
+    }
 
     /// Several cleanups of one owner may end at the same moment.
     #[test]
