@@ -80,8 +80,9 @@ impl Subscriptions {
     pub(super) fn listens(&self, voter: usize, keys: &BTreeSet<Arc<str>>) {
         let mut wanted = self.keys.lock();
         for (_, listened) in wanted.iter_mut().filter(|(key, _)| keys.contains(*key)) {
-            listened.listening.insert(voter);
-            listened.notified.notify_waiters();
+            if listened.listening.insert(voter) {
+                listened.notified.notify_waiters();
+            }
         }
     }
 }
@@ -168,7 +169,8 @@ impl Listener for VoterListener {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::Poll;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
 
     use futures_util::poll;
     use tokio::runtime::Handle;
@@ -202,6 +204,39 @@ mod tests {
             }
             assert_eq!(poll!(&mut freed), Poll::Ready(()));
         }
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A voter is asked to listen to all keys whenever one comes or goes. If that woke all waiters,
+    /// many that come one by one would wake each other again and again.
+    #[tokio::test]
+    async fn only_who_was_not_listened_to_is_woken() {
+        let subscriptions = Subscriptions::of(2);
+        let [key, other] = ["key", "other"].map(Arc::from);
+        let subscription = subscriptions.subscribe(&key);
+        subscriptions.listens(0, &subscriptions.wanted());
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut freed = pin!(subscription.freed(0, 1));
+        assert!(
+            freed
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        let _other = subscriptions.subscribe(&other);
+        subscriptions.listens(0, &subscriptions.wanted());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "nothing is new for it");
+        subscriptions.listens(1, &subscriptions.wanted());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "one more voter");
     }
 
     /// A voter whose channel has broken is not listened to, and the waiters must know.
