@@ -11,10 +11,11 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Once, Weak};
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
@@ -52,6 +53,24 @@ pub(crate) struct Thread {
     alive: mpsc::Sender<()>,
 }
 
+/// A runtime for a thread that may not start. Then it is dropped where the manager is connected,
+/// usually on another runtime, where its ordinary drop would panic.
+struct InBackground(Option<Runtime>);
+
+impl InBackground {
+    fn into_inner(mut self) -> Option<Runtime> {
+        self.0.take()
+    }
+}
+
+impl Drop for InBackground {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 impl Executor {
     /// Starts a thread for the manager.
     pub(crate) fn thread(store: &str) -> Result<Self, LockError> {
@@ -59,6 +78,10 @@ impl Executor {
         if let Some(process) = crate::simulation::running() {
             return Ok(Self::Simulated(process));
         }
+        Self::on(thread::Builder::new().name(format!("dlock-{store}")))
+    }
+
+    fn on(thread: thread::Builder) -> Result<Self, LockError> {
         let failed = |error: std::io::Error| LockError::Config {
             setting: "runtime".to_owned(),
             reason: format!("the thread that renews leases could not be started: {error}"),
@@ -70,13 +93,15 @@ impl Executor {
             .map_err(failed)?;
         let handle = runtime.handle().clone();
         let (alive, mut idle) = mpsc::channel::<()>(1);
-        std::thread::Builder::new()
-            .name(format!("dlock-{store}"))
-            .spawn(move || {
-                runtime.block_on(async move { while idle.recv().await.is_some() {} });
-                runtime.shutdown_timeout(Duration::from_secs(1));
-            })
-            .map_err(failed)?;
+        let runtime = InBackground(Some(runtime));
+        let run = move || {
+            let Some(runtime) = runtime.into_inner() else {
+                return;
+            };
+            runtime.block_on(async move { while idle.recv().await.is_some() {} });
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        thread.spawn(run).map_err(failed)?;
         Ok(Self::Thread(Thread { handle, alive }))
     }
 
@@ -367,4 +392,23 @@ pub(crate) fn current_runtime(subject: impl FnOnce() -> String) -> Result<Handle
                  under `#[tokio::main]`"
             .to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when the process may have no more threads. The runtime that was made for the thread must
+    /// not be dropped as runtimes usually are: inside another one that is a panic.
+    #[tokio::test]
+    async fn a_thread_that_cannot_be_started_is_an_error() {
+        // More than there is in any address space.
+        let thread = thread::Builder::new().stack_size(isize::MAX.unsigned_abs() / 2);
+        let error = Executor::on(thread).expect_err("there is no room for its stack");
+        let text = error.to_string();
+        assert!(
+            text.contains("the thread that renews leases could not be started"),
+            "{text}"
+        );
+    }
 }
