@@ -207,7 +207,10 @@ impl Executor {
             }
             Self::Ambient(ambient) => {
                 let handle = Handle::try_current().ok().or_else(|| ambient.if_running());
-                let _entered = handle.as_ref().map(Handle::enter);
+                // A thread that ends has no room for a runtime any more.
+                let enters =
+                    !matches!(Handle::try_current(), Err(e) if e.is_thread_local_destroyed());
+                let _entered = handle.as_ref().filter(|_| enters).map(Handle::enter);
                 // Memory answers at once unless a test delays it. Then neither a task nor a running
                 // runtime is needed.
                 let mut release = apart(release);

@@ -42,7 +42,7 @@ pin_project! {
             let mut this = this.project();
             // The destructors of a cancelled body still run inside the lock.
             if let State::Running(running) = this.state {
-                running.enter(|| this.body.set(None));
+                running.enter_to_drop(|| this.body.set(None));
             }
         }
     }
@@ -196,10 +196,16 @@ impl Running {
         }
     }
 
-    /// Polls or drops the body, inside the lock.
+    /// Polls the body, inside the lock.
     fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
         let _in_span = self.span.enter();
         self.scope.clone().enter(body)
+    }
+
+    /// Drops the body, inside the lock. Works in a `Drop`, and while the thread ends.
+    fn enter_to_drop(&self, drop_it: impl FnOnce()) {
+        let _in_span = self.span.enter();
+        self.scope.clone().enter_to_drop(drop_it);
     }
 
     fn section(&self) -> &Section {

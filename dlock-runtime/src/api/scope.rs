@@ -221,7 +221,7 @@ pin_project! {
     impl<F> PinnedDrop for InLockScope<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            this.around.scope().enter(|| this.future.set(None));
+            this.around.scope().enter_to_drop(|| this.future.set(None));
         }
     }
 }

@@ -4,7 +4,9 @@
 //! the chain of awaits and not a task or thread id: a function awaited inside the body finds the
 //! body's locks. A sibling in `join!`, polled by the same task but not inside the body, does not.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use once_cell::sync::OnceCell;
 
@@ -68,9 +70,16 @@ impl Scope {
         self
     }
 
-    /// Polls or drops a future within this scope.
+    /// Polls a future within this scope.
     pub(crate) fn enter<R>(self, poll: impl FnOnce() -> R) -> R {
         SCOPE.sync_scope(self, poll)
+    }
+
+    /// Drops a future within this scope. Works in a `Drop`: if the thread ends, and what it keeps
+    /// for itself is gone already, the future is dropped outside of any scope.
+    pub(crate) fn enter_to_drop(self, drop_it: impl FnOnce()) {
+        // Only tokio can tell whether the scope can be entered, and it does not panic for a future.
+        drop(SCOPE.scope(self, AtDrop(Some(drop_it))));
     }
 
     /// The manager of a call inside this scope: the one that the call names, else the one that
@@ -128,6 +137,25 @@ impl Scope {
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Section>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.section)
+    }
+}
+
+/// A future that is not polled, and does something when it is dropped.
+struct AtDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Future for AtDrop<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl<F: FnOnce()> Drop for AtDrop<F> {
+    fn drop(&mut self) {
+        if let Some(drop_it) = self.0.take() {
+            drop_it();
+        }
     }
 }
 

@@ -1,14 +1,18 @@
 //! Runtimes that end, stand still or lack something, while their leases go on.
 
+use std::cell::RefCell;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockManager, current};
-use tokio::runtime::Builder;
+use dlock_runtime::{Config, LockGuard, LockManager, LockScopeExt, current};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{advance, sleep, timeout};
 
+use crate::support::alone::alone;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, is_busy, is_unsupported};
 use crate::support::over_memory::Otherwise;
@@ -208,4 +212,90 @@ fn who_does_not_come_is_passed_over_on_the_second_runtime_too() {
         drop(other.expect("within seconds").expect("the lock"));
         drop(sleepy);
     });
+}
+
+/// A store whose manager has a thread of its own, and the time of the machine.
+#[derive(Debug)]
+struct Remote(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for Remote {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.local = false;
+        capabilities
+    }
+}
+
+/// As when a `#[tokio::main]` would keep its runtime in a thread-local, or a library does: its tasks
+/// are dropped when those of tokio and of dlock are gone already. With `panic = "abort"`, a panic
+/// there would end the program.
+#[test]
+fn what_ends_with_its_thread_does_not_panic() {
+    thread_local! {
+        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+    }
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+    /// Ends inside the lock, where it gives back another one.
+    struct Owns(#[allow(dead_code, reason = "it is dropped")] LockGuard);
+
+    alone(
+        "runtimes::what_ends_with_its_thread_does_not_panic",
+        &[],
+        || {
+            std::panic::set_hook(Box::new(|panic| {
+                PANICS.fetch_add(1, Ordering::SeqCst);
+                eprintln!("{panic}");
+            }));
+            let memory = Memory::new();
+            let other = one_worker();
+            let elsewhere = other.block_on(Remote(memory.clone()).manager());
+            let here = memory.clone();
+            let thread = std::thread::spawn(move || {
+                // Destroyed after what is used later.
+                RUNTIME.with_borrow(Option::is_none);
+                let runtime = current_thread();
+                runtime.block_on(async {
+                    let here = Remote(here).manager().await;
+                    for (name, manager) in [("here", here), ("elsewhere", elsewhere)] {
+                        let key = |what: &str| format!("{name}:{what}");
+                        let owned = Owns(held(manager.lock(key("owned"))).await);
+                        let body = async move {
+                            let _owned = owned;
+                            pending::<()>().await;
+                        };
+                        tokio::spawn(manager.lock(key("run")).run(body));
+                        let guard = held(manager.lock(key("scope"))).await;
+                        let work = async move {
+                            let _guard = guard;
+                            pending::<()>().await;
+                        };
+                        tokio::spawn(manager.scope(work.in_lock_scope()));
+                        let kept = held(manager.lock(key("kept")).ttl(s(30)).min_hold(s(60))).await;
+                        tokio::spawn(async move {
+                            let _kept = kept;
+                            pending::<()>().await;
+                        });
+                    }
+                    settle().await;
+                });
+                RUNTIME.set(Some(runtime));
+            });
+            thread.join().expect("no panic");
+            assert_eq!(PANICS.load(Ordering::SeqCst), 0);
+            other.block_on(async {
+                let next = connect(&memory).await;
+                for name in ["here", "elsewhere"] {
+                    for what in ["run", "owned", "scope"] {
+                        drop(held(next.lock(format!("{name}:{what}"))).await);
+                    }
+                    is_busy(next.lock(format!("{name}:kept")).try_acquire().await);
+                }
+            });
+        },
+    );
 }
