@@ -206,7 +206,7 @@ impl Executor {
                 });
             }
             Self::Ambient(ambient) => {
-                let handle = Handle::try_current().ok().or_else(|| ambient.if_running());
+                let handle = ambient.for_release();
                 // A thread that ends has no room for a runtime any more.
                 let enters =
                     !matches!(Handle::try_current(), Err(e) if e.is_thread_local_destroyed());
@@ -287,6 +287,19 @@ impl Executor {
 }
 
 impl Ambient {
+    /// The runtime that takes over a release: the current one, whose time may be paused, if it can
+    /// wait; else the one where the store was connected.
+    fn for_release(&self) -> Option<Handle> {
+        // If panics abort the program, one must not be provoked for a release that may not wait.
+        let has_timers = || cfg!(not(panic = "unwind")) || has_timers_here();
+        match (Handle::try_current().ok(), self.if_running()) {
+            (Some(current), Some(connected)) if current.id() != connected.id() && !has_timers() => {
+                Some(connected)
+            }
+            (current, connected) => current.or(connected),
+        }
+    }
+
     fn if_running(&self) -> Option<Handle> {
         (self.running.strong_count() > 0).then(|| self.handle.clone())
     }

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::Leases;
@@ -14,6 +13,7 @@ use super::state::{Lease, WayBack};
 
 use crate::apart::outlined;
 use crate::backend::{BackendError, Released, Renewed};
+use crate::executor::has_timers_here;
 use crate::timer::{sleep, sleep_until};
 
 /// The first pause before a failed release is tried again. It doubles up to [`LAST_PAUSE`].
@@ -243,8 +243,7 @@ impl LeaseGuard {
         };
         let mut pause = FIRST_PAUSE;
         while let Err(error) = outlined(self.attempt(false)).await {
-            let no_runtime = Handle::try_current().is_err();
-            if no_runtime || self.now() + pause >= end {
+            if !has_timers_here() || self.now() + pause >= end {
                 let (key, owner) = (self.lease.key(), self.lease.request.owner);
                 let section = self.lease.section();
                 section.release_given_up(key, owner, &error);
@@ -261,8 +260,8 @@ impl LeaseGuard {
     /// Keeps the lease until `until`, or until it is lost. Returns `false` if the rest is left to
     /// the store.
     async fn keep(&self, until: Instant) -> bool {
-        // Without a runtime there is no timer to wait on.
-        if Handle::try_current().is_err() {
+        // There may be no runtime, or one without timers.
+        if !has_timers_here() {
             let _ = outlined(self.tell(until)).await;
             return false;
         }

@@ -299,3 +299,38 @@ fn what_ends_with_its_thread_does_not_panic() {
         },
     );
 }
+
+/// Neither for `min_hold` nor between attempts in an outage, whether or not the runtime where the
+/// store was connected is still there.
+#[test]
+fn a_lock_may_go_back_where_there_are_no_timers() {
+    for (has_ended, outage, dropped) in (0..8).map(|n| (n & 1 > 0, n & 2 > 0, n & 4 > 0)) {
+        let memory = Memory::new();
+        let connected = one_worker();
+        let guard = connected.block_on(async {
+            let lock = connect(&memory).await.lock("k").ttl(s(30));
+            held(if outage { lock } else { lock.min_hold(s(60)) }).await
+        });
+        let connected = (!has_ended).then_some(connected);
+        memory.faults().set_unavailable(outage);
+        let without = Builder::new_current_thread().build().unwrap();
+        without.block_on(async {
+            match dropped {
+                true => drop(guard),
+                false => assert_eq!(guard.release().await.is_err(), outage),
+            }
+            settle().await;
+        });
+        memory.faults().set_unavailable(false);
+        let next = current_thread();
+        next.block_on(async {
+            let next = connect(&memory).await;
+            match outage {
+                // Whoever gave it back tries again, if there is a place to do so.
+                true if !has_ended => drop(held(next.lock("k")).await),
+                _ => drop(is_busy(next.lock("k").try_acquire().await)),
+            }
+        });
+        drop(connected);
+    }
+}
