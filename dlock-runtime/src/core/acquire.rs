@@ -250,7 +250,7 @@ impl Taking<'_> {
             let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
                 manager.permits.note(&name, self.entry.mode);
-                keys.push(HeldKey::Reentered(section));
+                keys.push(HeldKey::Reentered(section.before_its_body()));
                 locks.push(lock);
                 continue;
             }
@@ -337,8 +337,9 @@ impl Taken {
             (true, None) => Renewals::Always,
         };
         for key in &mut self.keys {
-            if let HeldKey::Own(turn) = key {
-                turn.begin(asking.section().clone(), renewals);
+            match key {
+                HeldKey::Own(turn) => turn.begin(asking.section().clone(), renewals),
+                HeldKey::Reentered(outer) => outer.begin(),
             }
         }
         let token = self.locks.first().map(|lock| lock.token);

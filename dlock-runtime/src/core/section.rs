@@ -291,17 +291,32 @@ impl fmt::Debug for Section {
     }
 }
 
-/// Keeps a [`Section`] from ending. If dropped, it counts as a body that did not end normally.
+/// Keeps a [`Section`] from ending. If dropped, it counts as a body that did not end normally,
+/// if its body has begun.
 pub(crate) struct SectionRef {
     /// Present until the reference is given up.
     section: Option<Arc<Section>>,
+    /// False for one that waits for further locks before its body begins.
+    begun: bool,
 }
 
 impl SectionRef {
     fn to(section: Arc<Section>) -> Self {
         Self {
             section: Some(section),
+            begun: true,
         }
+    }
+
+    /// Before a body that needs further locks. If dropped before it [begins](Self::begin), it
+    /// counts as nothing.
+    pub(crate) fn before_its_body(mut self) -> Self {
+        self.begun = false;
+        self
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.begun = true;
     }
 
     pub(crate) fn get(&self) -> &Arc<Section> {
@@ -319,7 +334,7 @@ impl SectionRef {
 impl Drop for SectionRef {
     fn drop(&mut self) {
         if let Some(section) = self.section.take() {
-            drop(section.leave(false));
+            drop(section.leave(!self.begun).and_then(Teardown::hand_over));
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, FencingToken, LockManager, TOKENS_PER_GRANT, current};
+use dlock_runtime::{Config, FencingToken, LockManager, TOKENS_PER_GRANT, current, lock};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::support::locks::{
     all_served, had, held, is_busy, is_done, is_late, is_lost, is_taken_out, is_unavailable,
@@ -299,6 +299,58 @@ async fn what_a_call_of_several_keys_had_when_it_left_is_handed_over() {
     let guard = next.await.expect("handed over");
     guard.release().await.expect("held");
     drop(elsewhere.await.expect("its turn"));
+}
+
+/// What it had entered again by then was entered by no body.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_several_keys_that_leaves_spoils_no_hand_over_of_the_lock_around_it() {
+    for leaves in ["is refused", "is dropped"] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let [start, b] = [held(there.lock("a")).await, held(there.lock("b")).await];
+        let body = async move {
+            let both = lock(["a", "b"]);
+            match leaves {
+                "is refused" => drop(is_busy(both.try_acquire().await)),
+                _ => drop(timeout(seconds(1), both.acquire()).await.expect_err("held")),
+            }
+            current().expect("inside").token()
+        };
+        let first = here.scope(here.lock("a").run(body));
+        let first = tokio::spawn(first);
+        settle().await;
+        let second = here
+            .lock("a")
+            .run(async { current().expect("inside").token() });
+        let second = tokio::spawn(second);
+        settle().await;
+        start.release().await.expect("held");
+        let (first, second) = (served(first).await, served(second).await);
+        assert_eq!(grant(first), grant(second), "after one that {leaves}");
+        b.release().await.expect("held");
+    }
+}
+
+/// A body that began under it counts as ever.
+#[tokio::test(start_paused = true)]
+async fn a_body_of_several_keys_that_is_cancelled_leaves_the_lock_around_it_to_nobody() {
+    let (memory, here) = manager().await;
+    let start = held(connect(&memory).await.lock("a")).await;
+    let body = async move {
+        let both = lock(["a", "b"]).run(pending::<()>());
+        timeout(seconds(1), both).await.expect_err("it never ends");
+        current().expect("inside").token()
+    };
+    let first = tokio::spawn(here.scope(here.lock("a").run(body)));
+    settle().await;
+    let second = here
+        .lock("a")
+        .run(async { current().expect("inside").token() });
+    let second = tokio::spawn(second);
+    settle().await;
+    start.release().await.expect("held");
+    let (first, second) = (served(first).await, served(second).await);
+    assert_ne!(grant(first), grant(second));
 }
 
 /// `min_hold` is over by then, so the lock need not be kept for it.
