@@ -230,6 +230,7 @@ impl fmt::Debug for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
+        drop(self.once.take());
         // Nobody knows whether the work ended well. That does not make a body that it re-entered
         // unclean. The last reference gives the lock back in the background, without a hand-over.
         drop(self.section.leave());

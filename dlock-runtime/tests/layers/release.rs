@@ -663,3 +663,21 @@ async fn who_waits_for_a_release_that_nobody_polls_soon_asks_for_itself() {
         assert!(waited >= least && waited <= most, "{releases}: {waited:?}");
     }
 }
+
+/// The last to end decides whether the work is done, and nobody said so of the guard's. The guard
+/// outlives the body, so it is what gives the lock back.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_last_leaves_no_mark() {
+    let (_memory, here) = manager().await;
+    let once = || lock("k").once(s(3600));
+    let body = async { Ok::<_, ()>(held(once()).await) };
+    let kept = here
+        .scope(once().run(body))
+        .await
+        .expect("free")
+        .expect("ends");
+    drop(kept);
+    settle().await;
+    let next = here.lock("k").once(s(3600)).try_acquire().await;
+    drop(next.expect("it is to be done again"));
+}
