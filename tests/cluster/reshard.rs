@@ -54,10 +54,9 @@ async fn begins(cluster: &Cluster) -> [usize; 3] {
     [slot, from, to]
 }
 
-/// How many milliseconds the lease has left, at the node where the lock is.
-async fn lease_of_a_lock_on_its_way(cluster: &Cluster, from: usize, to: usize) -> i64 {
-    let name = lock_name(KEY);
-    let words = ["PTTL", &*name];
+/// How many milliseconds the lease has left, at the node where the lock of this name is.
+async fn lease_of_a_lock_on_its_way(cluster: &Cluster, name: &str, from: usize, to: usize) -> i64 {
+    let words = ["PTTL", name];
     if let Some(left) = cluster.servers[from].try_command(&words).await {
         return left;
     }
@@ -181,7 +180,7 @@ async fn is_on_its_way() {
         let mut before = i64::MAX;
         let is_renewed = async || {
             assert!(guard.is_held(), "it is not renewed in time");
-            let left = lease_of_a_lock_on_its_way(&cluster, from, to).await;
+            let left = lease_of_a_lock_on_its_way(&cluster, &lock_name(KEY), from, to).await;
             let rises = left > before;
             before = left;
             rises.then_some(())
@@ -237,6 +236,49 @@ async fn votes_go_ahead() {
         cluster.move_slot(slot, from, to).await;
     }
     had(&holder, KEY).await;
+}
+
+/// The lock has gone ahead, and the key that has its token has not. A renewal must not write that
+/// one down a second time: the first could not move then, and the slot would stay open.
+#[tokio::test]
+async fn a_token_that_comes_later() {
+    for more in ["", "?quorum=masters"] {
+        unless_it_stands_still(TTL / 4, async || token_comes_later(more).await).await;
+    }
+}
+
+async fn token_comes_later(more: &str) {
+    let cluster = Cluster::start(LONG).await;
+    let holder = connect(&cluster.url(more)).await;
+    let guard = held(holder.lock(KEY).ttl(TTL)).await;
+    let [slot, from, to] = may_move(slots(&cluster, more).await[0]);
+    let in_slot = async || -> Vec<String> {
+        let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+        cluster.servers[from].command(&words).await
+    };
+    let is_token = |key: &String| key.starts_with("dlock:fencing:");
+    let keys = until("it is renewed", in_slot, |keys| keys.iter().any(is_token)).await;
+    let is_lock = |key: &str| key.ends_with(&format!("{{{KEY}}}"));
+    let lock = keys.iter().find(|key| is_lock(key)).expect("the lock");
+    cluster.open_slot(slot, from, to).await;
+    assert_eq!(cluster.go_ahead([slot, from, to], is_lock).await, 1);
+    let is_renewed = async |name: &str| {
+        let mut before = i64::MAX;
+        eventually("it is renewed over there", async || {
+            let left = lease_of_a_lock_on_its_way(&cluster, name, from, to).await;
+            let rises = left > before;
+            before = left;
+            rises.then_some(())
+        })
+        .await;
+    };
+    is_renewed(lock).await;
+    cluster.move_slot(slot, from, to).await;
+    // The next renewal has its token again.
+    is_renewed(keys.iter().find(|key| is_token(key)).expect("its token")).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("the release");
+    nothing_left(&cluster).await;
 }
 
 /// The lock and its counter have gone ahead, and the queue has not: who comes, and

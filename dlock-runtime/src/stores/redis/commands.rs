@@ -88,9 +88,9 @@ pub(super) fn acquire(
 
 /// Extends a lease. For a writer, only the lock's own key is used: in a cluster, keys that belong
 /// together can be on different nodes for a while, and a lease must not end because of that.
-/// The token of the grant is written down, if it is known, and `since`: since when it is held, in
-/// unix ms.
-pub(super) fn renew(space: &Keyspace, request: &Request, since: Option<u64>) -> Cmd {
+/// `token`, that of the grant, is written down in a key of its own unless it is 0, and with the
+/// lock `since`: since when it is held, in unix ms.
+pub(super) fn renew(space: &Keyspace, request: &Request, token: u64, since: Option<u64>) -> Cmd {
     if let Some(layout) = space.redisson() {
         return redisson::commands::renew(layout, request);
     }
@@ -102,7 +102,6 @@ pub(super) fn renew(space: &Keyspace, request: &Request, since: Option<u64>) -> 
         });
     let mut renew = Script::Renew.on(space, told, 3 + usize::from(since.is_some()));
     let asker = Shown(Asker::of(request));
-    let token = u64::from(request.token());
     renew.arg(asker).arg(ttl_ms(request)).arg(token);
     if let Some(since) = since {
         renew.arg(since);

@@ -12,11 +12,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::batcher::How;
 use super::commands;
-use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
+use super::names::Keyspace;
+use super::servers::{Answer, Attempt, Build, RedisStore, Route, nonsense};
 use crate::apart::all;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
@@ -33,6 +34,26 @@ const PART_OF_TTL: u32 = 4;
 /// But it waits at least this long: a server may be busy for that long, and its connection must
 /// not be closed for that.
 const LEAST: Duration = Duration::from_millis(250);
+
+/// Makes the command of a renewal.
+struct Renewal<'a> {
+    space: &'a Keyspace,
+    request: &'a Request,
+    since: Option<u64>,
+}
+
+impl Build for Renewal<'_> {
+    fn build(&self) -> Cmd {
+        let token = self.request.token().into();
+        commands::renew(self.space, self.request, token, self.since)
+    }
+
+    /// Only the lock itself is there for certain. The key with the token may come later, and could
+    /// not if it were there. The next renewal that finds the slot writes the token down.
+    fn ahead(&self) -> Cmd {
+        commands::renew(self.space, self.request, 0, self.since)
+    }
+}
 
 impl RedisStore {
     /// Renews on all nodes concurrently, so that a silent node does not cost the leases on the
@@ -75,7 +96,12 @@ impl RedisStore {
     ) -> Result<Renewed, Failure> {
         // A server that has the lock alone knows that by its own clock.
         let since = self.votes.then(|| request.held_since()).flatten();
-        let build = || commands::renew(self.space(), request, since);
+        let space = self.space();
+        let build = &Renewal {
+            space,
+            request,
+            since,
+        };
         let attempt = &mut Attempt::default();
         let (how, soon) = match self.confirming {
             Some(_) => (How::Confirmed, deadline),
@@ -85,7 +111,7 @@ impl RedisStore {
             }
         };
         let asked = Instant::now();
-        let renewing = self.exchange(&request.key, how, soon, attempt, &build);
+        let renewing = self.exchange(&request.key, how, soon, attempt, build);
         let answer = renewing.await;
         if let Some(silent) = &attempt.in_flight
             && how != How::Confirmed

@@ -76,7 +76,21 @@ pub(super) struct Listing {
 }
 
 /// Makes a command, which may have to be sent again in another way.
-pub(super) type Build<'a> = &'a (dyn Fn() -> Cmd + Sync);
+pub(super) trait Build: Sync {
+    fn build(&self) -> Cmd;
+
+    /// The command for the node that is about to get the slot, where not all keys of the lock may
+    /// be yet. A key that it makes there keeps the one of that name from coming.
+    fn ahead(&self) -> Cmd {
+        self.build()
+    }
+}
+
+impl<F: Fn() -> Cmd + Sync> Build for F {
+    fn build(&self) -> Cmd {
+        self()
+    }
+}
 
 /// An answer that is on its way. Boxed: the code of an `async fn` is in the binary once for each
 /// module that awaits it, and nearly all modules here await answers.
@@ -143,7 +157,7 @@ impl RedisStore {
         &'a self,
         key: &'a str,
         deadline: Deadline,
-        build: Build<'a>,
+        build: &'a dyn Build,
     ) -> Answering<'a> {
         Box::pin(async move {
             let attempt = &mut Attempt::default();
@@ -159,7 +173,7 @@ impl RedisStore {
         how: How,
         deadline: Deadline,
         attempt: &'a mut Attempt,
-        build: Build<'a>,
+        build: &'a dyn Build,
     ) -> Answering<'a> {
         Box::pin(async move {
             let from = match &self.confirming {
@@ -167,7 +181,7 @@ impl RedisStore {
                 Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
                 _ => self.connection(key, deadline).await?,
             };
-            let sent = self.send(from, build(), how, deadline, attempt);
+            let sent = self.send(from, build.build(), how, deadline, attempt);
             let answer = outlined(sent).await?;
             if let Value::ServerError(_) = answer.value {
                 return apart(self.follow(key, how, deadline, answer, attempt, build)).await;
@@ -207,7 +221,7 @@ impl RedisStore {
         deadline: Deadline,
         mut answer: Answer,
         attempt: &mut Attempt,
-        build: Build<'_>,
+        build: &dyn Build,
     ) -> Result<Answer, Failure> {
         let (mut in_full, mut ahead) = (false, false);
         while let Value::ServerError(error) = answer.value {
@@ -227,9 +241,13 @@ impl RedisStore {
                 None if policy == RetryPolicy::SendScript && !in_full => in_full = true,
                 None => return Err(self.refused(&from, key, error, deadline, attempt).await),
             }
+            let command = match ahead {
+                true => build.ahead(),
+                false => build.build(),
+            };
             let command = match in_full {
-                true => scripts::in_full(&build()),
-                false => build(),
+                true => scripts::in_full(&command),
+                false => command,
             };
             answer = if ahead {
                 // `ASKING` must be directly before the command.

@@ -49,8 +49,11 @@ local function out_key(owner)
   return OUT .. string.sub(lock, 7) .. ':' .. owner
 end
 
--- A command on the two keys of a holder that fails is passed over: the scripts of a vote
--- are not told of them, and may not touch them while the slot is on its way.
+-- A command on the two keys of a holder that fails is passed over. A script that is told of
+-- the lock alone also runs while the slot is on its way, and these keys may be at the other
+-- node then. At the new node such a command does not fail: what it made there would keep the
+-- key at the old one from coming, and the slot with it. So no token is given to a renewal that
+-- is sent ahead.
 local function holder_key(prefix, owner)
   return prefix .. string.sub(lock, 7) .. ':' .. string.match(owner, '^[^@/]*')
 end
