@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
     config, connect, connecting, had, healed, is_unavailable, queued, says, served,
 };
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::secure::misconfigured;
+use crate::support::wait::{HANG, until, within};
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -116,6 +118,36 @@ async fn a_database_that_is_not_there_is_a_wrong_setting() {
     let server = RedisServer::start().await;
     let url = format!("redis://127.0.0.1:{}/999", server.port());
     misconfigured(&url, &["database"]).await;
+}
+
+/// While a script runs for too long, the server lets nobody choose a database, and the client's
+/// crate does not pass on why: that the number in the URL is right is known by the text alone.
+#[tokio::test]
+async fn a_database_of_a_busy_server_is_no_wrong_setting() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let server = RedisServer::start().await;
+    let words = ["CONFIG", "SET", "lua-time-limit", "1"];
+    server.command::<()>(&words).await;
+    let mut blocks = server.connection().await;
+    let blocks = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        let script = script.arg("while true do end").arg(0);
+        script.query_async::<()>(&mut blocks).await
+    });
+    let pings = async || server.try_command::<String>(&["PING"]).await;
+    until("it is busy", pings, Option::is_none).await;
+    let url = format!("redis://127.0.0.1:{}/2", server.port());
+    unless_it_stands_still(TIMEOUT / 4, async || {
+        let error = is_unavailable(connecting(&url, TIMEOUT).await);
+        says(&error, &["busy", "SCRIPT KILL"]);
+    })
+    .await;
+    let connects = tokio::spawn(connect(config(&url)));
+    server.command::<()>(&["SCRIPT", "KILL"]).await;
+    let ended = blocks.await.expect("no panic");
+    assert!(ended.is_err(), "it was ended");
+    let manager = within(HANG, connects).await.expect("a connection");
+    had(&manager, "key").await;
 }
 
 /// Its answer repeats what it was sent, password included.

@@ -93,9 +93,22 @@ const TOO_MANY: &str = "too many clients";
 /// The code of an error. Some errors have only the general code `ERR`, and are recognized by
 /// their text.
 fn code_of(error: &ServerError) -> &str {
-    const TEXTS: [(&str, &str); 11] = [
+    let text = error.details().unwrap_or_default();
+    match code_within(text) {
+        Some(known) if error.code() == "ERR" => known,
+        _ => error.code(),
+    }
+}
+
+/// The code of an error that is known by its text.
+fn code_within(text: &str) -> Option<&'static str> {
+    const TEXTS: [(&str, &str); 14] = [
         // A command that a script is not allowed to run, in the words of Redis 7.0.
         ("user executing the script", "NOPERM"),
+        // The refusal of a database, of which the client leaves out the code.
+        ("has no permissions", "NOPERM"),
+        ("is busy running", "BUSY"),
+        ("SELECT is not allowed", "MOVED"),
         // `INCRBY` of a value that is not a number, or that would overflow.
         ("not an integer", "DLOCKCOUNTER"),
         ("would overflow", "DLOCKCOUNTER"),
@@ -111,12 +124,8 @@ fn code_of(error: &ServerError) -> &str {
         ("cluster support disabled", NO_CLUSTER),
         ("max number of clients", TOO_MANY),
     ];
-    let (code, text) = (error.code(), error.details().unwrap_or_default());
     let mut known = TEXTS.iter().filter(|(said, _)| text.contains(said));
-    match known.next() {
-        Some((_, known)) if code == "ERR" => known,
-        _ => code,
-    }
+    known.next().map(|&(_, code)| code)
 }
 
 /// Whether the server does not know a command.
@@ -287,16 +296,21 @@ impl Endpoint {
         if let Ok(answer) = ServerError::try_from(error.clone()) {
             return self.refused(&answer);
         }
+        let said = self.without_secret(&error.to_string());
         let meaning = match error.kind() {
             ErrorKind::RESP3NotSupported => Meaning::config("dlock needs Redis 6.2 or later"),
             ErrorKind::AuthenticationFailed => Meaning::config(self.role.wrong_login_advice()),
-            // How the `redis` crate reports a refused SELECT.
-            ErrorKind::Server(_) => Meaning::config("check the database number in the URL"),
+            // How the `redis` crate reports a refused SELECT. The server may refuse it for a
+            // reason that has nothing to do with the number.
+            ErrorKind::Server(_) => {
+                let code = error.detail().and_then(code_within).unwrap_or_default();
+                let meaning = meaning(code, self.role);
+                return self.with_cause(meaning.error(self, said), error);
+            }
             #[cfg(feature = "tls")]
             _ if Tls::wants_certificate(&error) => Meaning::config(CERTIFICATE_ADVICE),
             _ => Meaning::unavailable((), self.reach_advice()),
         };
-        let said = self.without_secret(&error.to_string());
         self.with_cause(meaning.error(self, said), error)
     }
 
@@ -465,6 +479,48 @@ mod tests {
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
         assert_eq!(within(wrong_type), RetryPolicy::Foreign);
         assert_eq!(within("-ERR no such thing"), RetryPolicy::GiveUp);
+    }
+
+    /// The client's crate passes on what the server says, without the code of the error.
+    #[test]
+    fn a_database_that_may_not_be_chosen_is_what_the_server_says() {
+        const KIND: ErrorKind = ErrorKind::Server(redis::ServerErrorKind::ResponseError);
+        let told = |said: &str| {
+            let refused = "Redis server refused to switch database";
+            endpoint().unreachable((KIND, refused, said.to_owned()).into())
+        };
+        for (said, kind, advice) in [
+            (
+                "DB index is out of range",
+                BackendErrorKind::Config,
+                "database",
+            ),
+            ("invalid DB index", BackendErrorKind::Config, "database"),
+            (
+                "SELECT is not allowed in cluster mode",
+                BackendErrorKind::Config,
+                "redis+cluster://",
+            ),
+            (
+                "Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                BackendErrorKind::Unavailable,
+                "somebody's script blocks it",
+            ),
+            ("hello", BackendErrorKind::Unavailable, "see its log"),
+        ] {
+            let error = told(said);
+            assert_eq!(error.kind(), kind, "{error}");
+            let shown = error.to_string();
+            assert!(shown.contains(said) && shown.contains(advice), "{shown}");
+        }
+        // In the words of Redis 6.2, and of 7.0.
+        for said in [
+            "this user has no permissions to run the 'select' command or its subcommand",
+            "User app has no permissions to run the 'select' command",
+        ] {
+            let error = told(said);
+            assert!(error.to_string().contains(PERMISSIONS), "{error}");
+        }
     }
 
     #[test]
