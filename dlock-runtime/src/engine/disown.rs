@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::Running;
 use super::call::attempts;
 use crate::apart::outlined;
-use crate::backend::Request;
+use crate::backend::{BackendError, Renewed, Request};
 use crate::key::Shown;
 use crate::store::Store;
 
@@ -39,12 +39,30 @@ impl<S: Store> Running<S> {
         }
     }
 
+    /// Forgets the holders whose leases have ended, by these answers to their renewals. They may
+    /// have been told of the loss, and work on: a later grant by an old place is not for them.
+    pub(super) fn forget_lost(
+        &self,
+        requests: &[Request],
+        renewed: &[Result<Renewed, BackendError>],
+    ) {
+        if S::CLAIM.is_none() {
+            return;
+        }
+        for (request, renewed) in requests.iter().zip(renewed) {
+            if let Ok(Renewed::Gone) = renewed {
+                self.events.holders().remove(request.owner);
+            }
+        }
+    }
+
     /// Extends the lease of a holder that is granted its own lock. It has no effect if the lock has
     /// gone back meanwhile. If it fails and the lock is lost, the holder's own renewals report
     /// that.
     pub(super) async fn answer(self: Arc<Self>, holder: Request, claim: Duration) {
         let holder = [holder];
         let renewed = outlined(self.renew_within(&holder, claim)).await;
+        self.forget_lost(&holder, &renewed);
         if let Some(Err(error)) = renewed.first() {
             tracing::debug!(
                 target: "dlock::store",

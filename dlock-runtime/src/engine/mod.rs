@@ -426,7 +426,11 @@ impl<D: Driven> Backend for D {
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         let renewed = async { Ok(here_or_at_home!(self.engine().running()?, renew(requests))) };
         let all = |error: BackendError| requests.iter().map(|_| Err(error.clone())).collect();
-        renewed.await.unwrap_or_else(all)
+        let renewed: Vec<_> = renewed.await.unwrap_or_else(all);
+        if let Ok(running) = self.engine().running() {
+            running.forget_lost(requests, &renewed);
+        }
+        renewed
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {

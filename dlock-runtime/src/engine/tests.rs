@@ -1429,6 +1429,26 @@ for_each! { every_queue:
         assert!(sim.is_free(), "it was undone");
     }
 
+    /// The server that takes over has a place of it, from before it had the lock.
+    async fn a_holder_that_has_lost_its_lock_does_not_take_it_again<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.state().names_places = true;
+        let other = held_by_another(&sim);
+        let request = request();
+        let release = async {
+            sleep(Duration::from_millis(500)).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        held_by_another(&sim);
+        let renewed = engine.renew(std::slice::from_ref(&request)).await;
+        assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
+        sim.fails_over(request.owner, &[]);
+        sim.tell_place(request.owner);
+        sleep(Duration::from_millis(50)).await;
+        assert!(sim.is_free(), "it was undone");
+    }
+
     /// The notification of the grant comes before the answer that the lock is held.
     async fn a_wake_up_before_the_answer_counts<P: Proof>() {
         let (sim, engine) = start::<P>().await;
