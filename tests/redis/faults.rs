@@ -13,7 +13,7 @@ use crate::support::locks::{
 };
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, eventually};
+use crate::support::wait::{HANG, eventually, until};
 
 const TTL: Duration = Duration::from_millis(900);
 
@@ -53,6 +53,28 @@ async fn scripts_that_were_flushed_are_sent_again() {
         assert!(guard.is_held());
     })
     .await;
+}
+
+/// Nothing happens to the lock meanwhile: who shares it has a long lease, which is not renewed. And
+/// nobody has told of the end of the writer at the head of the queue.
+#[tokio::test]
+async fn a_reader_does_not_wait_for_a_dead_writer() {
+    let server = RedisServer::start().await;
+    let url = server.url();
+    let (holder, reader) = (connect(config(&url)).await, connect(config(&url)).await);
+    let reads = holder.lock("key").read();
+    let guard = held(reads.renew(false).ttl(20 * HANG)).await;
+    let words = ["SET", "dlock:alive:abc", "1", "PX", "3000"];
+    server.command::<()>(&words).await;
+    let queue = format!("{}:queue", lock_name("key"));
+    let words = ["RPUSH", &queue, "w:abc.1:30000:abc"];
+    server.command::<u32>(&words).await;
+    let waiting = tokio::spawn(reader.lock("key").read().acquire());
+    let words = ["LLEN", &queue];
+    let length = async || server.command::<usize>(&words).await;
+    until("it queues behind the writer", length, |&length| length == 2).await;
+    let beside = served(waiting).await;
+    assert!(guard.is_held() && beside.is_held());
 }
 
 /// Only the connections for wake-ups are closed, over and over, as the lock

@@ -4,9 +4,10 @@
 //! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
 //! of the process is sent with it: waiting costs less than two commands a second, however many
 //! tasks wait. For a lock whose permits are waited for, there is one more command whenever a
-//! lease of its holders may have ended. In a cluster, locks are in different slots, and one
-//! command cannot read two of them: there is one command for each lock that is waited for, and
-//! those for one node are sent together.
+//! lease of its holders may have ended. For a shared lock that readers wait for, there is one in
+//! eight seconds. In a cluster, locks are in different slots, and one command cannot read two of
+//! them: there is one command for each lock that is waited for, and those for one node are sent
+//! together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -196,6 +197,19 @@ fn most(waiter: &Waiter) -> Option<usize> {
     }
 }
 
+/// Wakes one reader if none has asked for as long as a process counts as alive: who stands before
+/// them in the queue may have died since. The question of one lets in all of them. Nothing else
+/// does while the holders neither renew their leases nor end.
+fn wake_a_reader(waiters: &mut [Waiter], now: Instant) {
+    let reads = |waiter: &Waiter| waiter.mode == Mode::Read;
+    let has_asked = |waiter: &Waiter| now.saturating_duration_since(waiter.since) < ALIVE_FOR;
+    if !waiters.iter().any(|it| reads(it) && has_asked(it))
+        && let Some(waiter) = waiters.iter_mut().find(|it| reads(it))
+    {
+        waiter.wake = true;
+    }
+}
+
 /// Marks the waiters that should ask again, by the present value of the lock.
 fn wake(key: &mut Waited<RedisStore>, value: Value) {
     let Value::BulkString(value) = value else {
@@ -235,9 +249,53 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
         let passed_by = changed && now.saturating_duration_since(waiter.since) >= VERIFY;
         waiter.wake |= cause || passed_by;
     }
+    if holder.is_some_and(|holder| holder.mode.is_shared()) {
+        wake_a_reader(&mut key.waiters, now);
+    }
     if changed {
         key.seen.room_at = None;
     }
     key.seen.free = false;
     key.seen.value = Some(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Owner;
+
+    /// Those who are woken, by their numbers, where each has asked so many seconds ago. The lock is
+    /// shared, and has been for long.
+    fn woken(waiters: &[(Mode, u64)]) -> Vec<usize> {
+        let (now, value) = (Instant::now(), b"r:1.1");
+        let waiters = waiters.iter().map(|&(mode, ago)| {
+            let since = now.checked_sub(Duration::from_secs(ago));
+            let since = since.expect("a machine that has run for a while");
+            Waiter::of(Owner::unique(), mode, since)
+        });
+        let mut key = Waited::<RedisStore> {
+            key: Arc::from("key"),
+            waiters: waiters.collect(),
+            seen: Seen {
+                value: Some(value.to_vec()),
+                ..Seen::default()
+            },
+            refused: None,
+        };
+        wake(&mut key, Value::BulkString(value.to_vec()));
+        let woken = key.waiters.iter().enumerate();
+        let woken = woken.filter(|(_, waiter)| waiter.wake);
+        woken.map(|(number, _)| number).collect()
+    }
+
+    /// Who stands before them may have died. Any of them finds that out for all.
+    #[test]
+    fn one_reader_asks_in_eight_seconds() {
+        use Mode::{Permits, Read, Write};
+        assert_eq!(woken(&[(Read, 7), (Read, 7)]), [0; 0]);
+        assert_eq!(woken(&[(Read, 8), (Read, 9)]).len(), 1);
+        assert_eq!(woken(&[(Read, 60), (Read, 1)]), [0; 0]);
+        assert_eq!(woken(&[(Write, 60), (Permits(2), 60)]), [0; 0]);
+        assert_eq!(woken(&[(Write, 60), (Permits(2), 1), (Read, 8)]), [2]);
+    }
 }
