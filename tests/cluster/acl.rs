@@ -8,6 +8,7 @@ use crate::harness::{connect, nothing_left};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, may_move};
 use crate::support::documented::{acl_commands, all_that_locks_need};
+use crate::support::secure::misconfigured;
 
 #[tokio::test]
 async fn the_documented_user_can_do_all_that_locks_need() {
@@ -43,5 +44,27 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     for server in &cluster.servers {
         let refused: Vec<redis::Value> = server.command(&["ACL", "LOG"]).await;
         assert!(refused.is_empty(), "{refused:?}");
+    }
+}
+
+/// Else it would be told of no turn of its own, and would tell nobody of theirs.
+#[tokio::test]
+async fn who_may_not_listen_or_speak_in_a_slot_is_told_so() {
+    let cluster = Cluster::of_masters(1).await;
+    let sets = async |words: &[&str]| {
+        for server in &cluster.servers {
+            let words = [&["ACL", "SETUSER"], words].concat();
+            server.command::<()>(&words).await;
+        }
+    };
+    for (user, command) in [("deaf", "ssubscribe"), ("mute", "spublish")] {
+        // It may do what older servers have instead.
+        sets(&[user, "on", ">hunter2", "~*", "&*", "+@all"]).await;
+        sets(&[user, &format!("-{command}")]).await;
+        let url = cluster.url("");
+        let url = url.replace("://", &format!("://{user}:hunter2@"));
+        misconfigured(&url, &["+ssubscribe", "+spublish"]).await;
+        sets(&[user, &format!("+{command}")]).await;
+        connect(&url).await;
     }
 }

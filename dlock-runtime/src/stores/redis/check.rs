@@ -1,10 +1,11 @@
 //! Checks, at the start, whether the servers can be used.
 
+use super::batcher::Lost;
 use super::commands;
 use super::connection::Connection;
 use super::durability;
 use super::names::tag_of;
-use super::servers::RedisStore;
+use super::servers::{Attempt, RedisStore};
 use super::topology::Topology;
 use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -32,6 +33,36 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Checks whether the node of a slot may be listened to. On a single server, a connection that
+    /// may not listen fails at once; here the subscriptions come with the waiters, who would go on
+    /// without.
+    async fn check_listening(
+        &self,
+        topology: &Topology,
+        slot: u16,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let Some(owner) = topology.map.owner(slot) else {
+            return Ok(());
+        };
+        let node = topology.node(&owner);
+        let listening = node.of_manager().connection(deadline).await?;
+        let tag = tag_of(slot);
+        let tried = topology.subscriptions.try_out(tag, &listening, deadline);
+        let tried = tried.await;
+        // Ends the subscription. It is opened again when somebody waits.
+        listening.discard();
+        match tried.map_err(Lost::refusal) {
+            Ok(()) => Ok(()),
+            Err(None) => Err(Failure::not_sent()),
+            Err(Some(error)) => {
+                let attempt = &mut Attempt::default();
+                let refused = self.refused(&listening, tag, error, deadline, attempt);
+                Err(refused.await)
+            }
+        }
+    }
+
     /// Finds the nodes and checks the masters. One that does not answer may come back or be
     /// replaced; one that refuses is a mistake in the configuration.
     pub(super) async fn check_cluster(
@@ -44,7 +75,8 @@ impl RedisStore {
         let checks = slots.map(|slot| async move {
             let node = topology.connection(slot, deadline).await?;
             let tag = tag_of(slot);
-            self.check_server(&node, tag, deadline).await
+            self.check_server(&node, tag, deadline).await?;
+            self.check_listening(topology, slot, deadline).await
         });
         let (mut works, mut failed) = (false, Vec::<BackendError>::new());
         for checked in all(checks).await {

@@ -123,6 +123,27 @@ impl Subscriptions {
         Ok(())
     }
 
+    /// Subscribes to messages for a lock, to see whether that is allowed.
+    pub(crate) async fn try_out(
+        &self,
+        key: &str,
+        connection: &Connection,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        let heard = Heard {
+            key: Arc::from(key),
+            owner: None,
+        };
+        let mut done = false;
+        while !done {
+            done = true;
+            for asked in self.ask(&heard, connection, true) {
+                done &= connection.listened(asked, deadline).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Leaves the channels that nobody has waited for during the time `after`, and returns their
     /// keys.
     pub(crate) async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {

@@ -186,6 +186,7 @@ impl Topology {
         let connection = node.of_manager().connection(deadline).await?;
         let listened = self.subscriptions.listen(heard, &connection, deadline);
         listened.await.map_err(|lost| {
+            tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
             match lost.refusal() {
                 Some(error) => self.map.redirected(&error, connection.address()),
                 None => self.map.refresh_soon(),
