@@ -482,6 +482,8 @@ pub enum Want {
     Queue {
         /// They have not been shown this for a while.
         beat: bool,
+        /// The last answer has said that it has a place. It may have lost that since.
+        has_place: bool,
     },
 }
 

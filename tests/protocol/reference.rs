@@ -127,7 +127,7 @@ impl Reference {
             return Answer::Done;
         }
         if let Some(reserved) = self.rules.reserved {
-            let beats = want == (Want::Queue { beat: true });
+            let beats = matches!(want, Want::Queue { beat: true, .. });
             return if self.is_let_in(who, want, reserved, beats) {
                 Answer::Granted
             } else {
@@ -510,7 +510,7 @@ impl Reference {
                 other != who && (self.asked[other].process == process || self.is_alive(other))
             };
             self.locks[key].queue = queue.iter().copied().filter(stays).collect();
-            if want == (Want::Queue { beat: true }) {
+            if matches!(want, Want::Queue { beat: true, .. }) {
                 self.beat(process, key);
             }
         }

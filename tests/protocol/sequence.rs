@@ -144,8 +144,10 @@ fn want(rng: &mut Rng) -> Want {
     match rng.u8(0..10) {
         0..3 => Want::First,
         3..5 => Want::Try,
-        5 => Want::Queue { beat: false },
-        _ => Want::Queue { beat: true },
+        _ => Want::Queue {
+            beat: rng.bool(),
+            has_place: rng.bool(),
+        },
     }
 }
 

@@ -206,7 +206,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 None => {
                     self.request.progress().asks_again();
                     let beat = S::BEAT.is_some() && !running.events.is_known();
-                    outlined(self.ask(Want::Queue { beat })).await?
+                    let has_place = self.left.there;
+                    outlined(self.ask(Want::Queue { beat, has_place })).await?
                 }
             };
             match asked {

@@ -1302,7 +1302,7 @@ impl<P: Proof> Scripted<P> {
         if let Some(events) = &state.events {
             events.answered(sent_at);
         }
-        let Want::Queue { beat } = want else {
+        let Want::Queue { beat, .. } = want else {
             return Take::Busy;
         };
         if P::LOOKS == Looks::Each {

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::database::{Connection, Database, RetryPolicy, SqlConfig};
 use super::errors::{Endpoint, Failed};
-use super::work::Together;
+use super::work::Lone;
 use crate::engine::time::Time;
 use crate::sync::Mutex;
 
@@ -68,7 +68,7 @@ struct Open<D: Database> {
     answered_at: Instant,
     /// Which statements it has prepared, as far as is known: a pooler may give each transaction
     /// another session.
-    is_prepared: [bool; 2],
+    is_prepared: [bool; Lone::ALL.len()],
 }
 
 /// The right to use one connection.
@@ -89,7 +89,7 @@ impl<D: Database> Taken<'_, D> {
     }
 
     /// The connection, and whether it has prepared this statement.
-    pub(super) fn for_statement(&mut self, what: Together) -> (&mut Connection<D>, &mut bool) {
+    pub(super) fn for_statement(&mut self, what: Lone) -> (&mut Connection<D>, &mut bool) {
         let Open {
             connection,
             is_prepared,
@@ -167,7 +167,7 @@ impl<D: Database> Connections<D> {
             connection: opened.detach(),
             opened_at: now,
             answered_at: now,
-            is_prepared: [false; 2],
+            is_prepared: [false; Lone::ALL.len()],
         })
     }
 

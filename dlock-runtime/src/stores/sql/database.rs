@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolOptions;
 use sqlx::{ConnectOptions as _, Pool};
 
-use super::work::{Args, Statement, Together};
+use super::work::{Args, Lone, Statement};
 use crate::backend::{Protocol, Servers};
 use crate::stores::meaning;
 
@@ -44,8 +44,8 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// more than one statement.
     const EACH_COMMITS: bool = false;
 
-    /// Whether it has the statements `quick_take` and `quick_release`.
-    const IS_QUICK: bool = false;
+    /// The statements that it has for a lone lock.
+    const QUICK: &'static [Lone] = &[];
 
     /// For messages: the parameters of its URL that are about encryption.
     const TLS_ADVICE: &'static str = "";
@@ -81,12 +81,11 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// What an error means; `None` if that is the same for every database.
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
 
-    /// Takes or gives back one lock by the statement `quick_take` or `quick_release`. Answers as
-    /// the script does; no row means that nothing was done. Keeps in `is_prepared` whether the
-    /// connection has prepared the statement.
+    /// Runs a statement for a lone lock. Answers as the script does; no row means that nothing was
+    /// done. Keeps in `is_prepared` whether the connection has prepared the statement.
     fn quick(
         connection: &mut Connection<Self>,
-        what: Together,
+        what: Lone,
         statement: &Statement,
         args: &Args<'_>,
         is_prepared: &mut bool,

@@ -1,13 +1,12 @@
-//! Takes a lone lock that is likely to be free, or gives back one that nobody is likely to wait
-//! for, by one statement. The statement is a transaction of its own, which each connection has
-//! prepared. If it does nothing, the script is run.
+//! Takes a lone lock, or gives it back, by one statement. The statement is a transaction of its own,
+//! which each connection has prepared. If it does nothing, the script is run.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::database::Database;
 use super::script::{CLEANED_EVERY, Scripts};
-use super::work::{Statement, Together};
+use super::work::{Lone, Statement};
 use crate::sync::Mutex;
 
 /// How many locks are remembered at most.
@@ -19,36 +18,39 @@ const REFUSED: Duration = Duration::from_secs(60);
 
 /// The statements, and the locks for which they are tried.
 pub(super) struct Quick {
-    is_known: bool,
-    statements: [Statement; 2],
+    known: &'static [Lone],
+    statements: [Statement; Lone::ALL.len()],
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// The locks that this process has taken or given back while nobody else wanted them, and when.
-    /// So they have a row, unless it was cleaned away since.
-    quiet: HashMap<String, Instant>,
+    /// The locks that this process has taken or given back lately, and when. So they have a row,
+    /// unless it was cleaned away since.
+    rows: HashMap<String, Instant>,
     refused_at: Option<Instant>,
 }
 
 impl Quick {
     pub(super) fn new<D: Database>(scripts: &Scripts) -> Self {
-        let statement = |name| scripts.statement(name);
         Self {
-            is_known: D::IS_QUICK,
-            statements: ["quick_take", "quick_release"].map(statement),
+            known: D::QUICK,
+            statements: Lone::ALL.map(|what| scripts.statement(what.statement())),
             seen: Mutex::default(),
         }
     }
 
-    pub(super) fn statement(&self, what: Together) -> &Statement {
+    pub(super) fn statement(&self, what: Lone) -> &Statement {
         &self.statements[what as usize]
     }
 
-    /// Whether the statement is likely to succeed.
-    pub(super) fn is_likely(&self, what: Together, key: &str, now: Instant) -> bool {
-        if !self.is_known {
+    pub(super) fn has(&self, what: Lone) -> bool {
+        self.known.contains(&what)
+    }
+
+    /// Whether the statement is likely to succeed. A lock that is held or waited for has a row.
+    pub(super) fn is_likely(&self, what: Lone, key: &str, now: Instant) -> bool {
+        if !self.has(what) {
             return false;
         }
         let seen = self.seen.lock();
@@ -57,33 +59,34 @@ impl Quick {
             .refused_at
             .as_ref()
             .is_some_and(|at| since(at) < REFUSED);
-        let quiet = seen.quiet.get(key);
-        !is_refused
-            && quiet.is_some_and(|at| what == Together::Release || since(at) < CLEANED_EVERY)
+        let has_row = seen
+            .rows
+            .get(key)
+            .is_some_and(|at| since(at) < CLEANED_EVERY);
+        !is_refused && (what != Lone::Take || has_row)
     }
 
-    /// This lock was taken or given back, and nobody else wanted it.
-    pub(super) fn is_quiet(&self, key: &str, now: Instant) {
-        if !self.is_known {
+    /// This lock has a row.
+    pub(super) fn has_row(&self, key: &str, now: Instant) {
+        if self.known.is_empty() {
             return;
         }
-        let quiet = &mut self.seen.lock().quiet;
-        if let Some(at) = quiet.get_mut(key) {
+        let rows = &mut self.seen.lock().rows;
+        if let Some(at) = rows.get_mut(key) {
             *at = now;
             return;
         }
-        if quiet.len() >= MOST {
-            quiet.retain(|_, at| now.saturating_duration_since(*at) < CLEANED_EVERY);
+        if rows.len() >= MOST {
+            rows.retain(|_, at| now.saturating_duration_since(*at) < CLEANED_EVERY);
         }
-        if quiet.len() < MOST {
-            quiet.insert(key.to_owned(), now);
+        if rows.len() < MOST {
+            rows.insert(key.to_owned(), now);
         }
     }
 
-    /// The statement has done nothing, because somebody else has the lock or waits for it, or the
-    /// lock has no row; or its answer was lost.
-    pub(super) fn is_not_quiet(&self, key: &str) {
-        self.seen.lock().quiet.remove(key);
+    /// The statement has done nothing, perhaps because the lock has no row; or its answer was lost.
+    pub(super) fn forget(&self, key: &str) {
+        self.seen.lock().rows.remove(key);
     }
 
     /// The database refused the statement.

@@ -36,10 +36,12 @@
 //!   lock.
 //! - `raise_rows` raises the tokens of all rows, including those that others are making.
 //! - `is_over` is the condition for removing a row.
-//! - `quick_take`, with `IS_QUICK`, takes a lock that has a row, is free and that nobody waits for.
-//!   It is one statement and a transaction of its own, and waits for a row for a moment only.
-//! - `quick_release`, with `IS_QUICK`, gives such a lock back in the same way, if nobody has to be
-//!   notified.
+//! - `quick_take`, if `QUICK` has it, takes a lock that has a row, is free and that nobody waits for.
+//!   It is one statement and a transaction of its own, and waits for a row for a moment only. It may
+//!   also say that the lock is held: then the last column is 1.
+//! - `quick_turn` takes a free lock in the same way for the writer that is first in its queue, and
+//!   answers as `acquire`.
+//! - `quick_release` gives a lock back in the same way, and notifies as `release` does.
 //! - `free` ends the leases of these owners. One row for each that was held: its key.
 //! - `remove_mark` removes the mark of what has been done. One row if there was one.
 //! - `create_tables` creates the tables of `schema` that do not exist.

@@ -15,7 +15,7 @@ use super::inspect;
 use super::script::{ALIVE, patience};
 use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
-use super::work::{Args, Together};
+use super::work::{ACQUIRE_COLUMNS, Args, Lone, Together};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, Level, LockInfo, Mode, Renewed, Request,
     Servers, TokenTier,
@@ -226,12 +226,26 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
         let mut args = Args::of(request);
         args.queue = match want {
-            Want::Queue { beat: true } => "wait_alive",
-            Want::Queue { beat: false } => "wait",
+            Want::Queue { beat: true, .. } => "wait_alive",
+            Want::Queue { beat: false, .. } => "wait",
             Want::First | Want::Try => "",
         };
-        let answer = tables.ask("acquire", args, 5, deadline, attempt).await?;
-        if want == (Want::Queue { beat: true }) {
+        let is_turn = matches!(
+            want,
+            Want::Queue {
+                beat: false,
+                has_place: true
+            }
+        ) && request.mode == Mode::Write
+            && tables.quick.has(Lone::Turn);
+        let answer = match is_turn {
+            true => tables.turn(args, request, deadline, attempt).await?,
+            false => {
+                let asked = tables.ask("acquire", args, ACQUIRE_COLUMNS, deadline, attempt);
+                asked.await?
+            }
+        };
+        if matches!(want, Want::Queue { beat: true, .. }) {
             tables.events.beats(answer.sent_at);
         }
         let Some(row) = answer.rows.first() else {

@@ -8,7 +8,7 @@ use super::database::{Database, RetryPolicy};
 use super::exchange::{Came, Exchange};
 use super::run::Answer;
 use super::tables::Tables;
-use super::work::{Args, Together, Work};
+use super::work::{ACQUIRE_COLUMNS, Args, Lone, Together, Work};
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -94,7 +94,7 @@ impl<D: Database> Tables<D> {
                     if is_alone {
                         self.batches.is_answered(key);
                         if what == Together::Take && rows.iter().any(|row| row.int(3) == 0) {
-                            self.quick.is_quiet(key, self.time.now());
+                            self.quick.has_row(key, self.time.now());
                         }
                     } else if what == Together::Take && D::EACH_COMMITS && rows.is_empty() {
                         self.send(what, vec![asked], None);
@@ -131,40 +131,75 @@ impl<D: Database> Tables<D> {
 
     /// Tries the statement. Returns the request if the script has to be run.
     async fn quickly(&self, what: Together, mut lone: Vec<Asked>) -> Vec<Asked> {
-        let is_likely = |asked: &mut Asked| {
-            let now = self.time.now();
-            self.quick.is_likely(what, &asked.request.key, now)
-        };
-        let Some(asked) = lone.pop_if(is_likely) else {
+        let Some(asked) = lone.pop() else {
             return lone;
         };
-        match self.by_statement(what, &asked).await {
+        match self
+            .by_statement(what.lone(), &asked.request, asked.deadline)
+            .await
+        {
             Some(came) => asked.tell(came),
             None => lone.push(asked),
         }
         lone
     }
 
-    /// The answer to the statement. `None`: it has done nothing.
-    async fn by_statement(&self, what: Together, asked: &Asked) -> Option<Came> {
-        let key = &*asked.request.key;
-        let args = Args::of(&asked.request);
+    /// Asks for a waiter that has a place in the queue. It is likely to be first.
+    pub(super) async fn turn(
+        self: &Arc<Self>,
+        args: Args<'_>,
+        request: &Request,
+        deadline: Deadline,
+        in_flight: &mut Option<Exchange>,
+    ) -> Result<Answer, Failure> {
+        let script = self.scripts.fill("acquire", &[args]);
+        let (tell, exchange) = Exchange::new(&self.time, deadline);
+        exchange.leave.takes();
+        let (this, counted, request) = (Arc::clone(self), self.running.count(), request.clone());
+        self.time.spawn(async move {
+            let _counted = counted;
+            let came = match this.by_statement(Lone::Turn, &request, deadline).await {
+                Some(came) => came,
+                None => {
+                    let work = Work::Script(&script, ACQUIRE_COLUMNS);
+                    this.answer(work, Priority::InTurn, deadline).await
+                }
+            };
+            let _ = tell.send(came);
+        });
+        self.reply(in_flight, exchange).await
+    }
+
+    /// The answer to the statement. `None`: it was not tried, or has done nothing.
+    async fn by_statement(
+        &self,
+        what: Lone,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Option<Came> {
+        let key = &*request.key;
+        if !self.quick.is_likely(what, key, self.time.now()) {
+            return None;
+        }
+        let args = Args::of(request);
         let work = Work::Quick(what, self.quick.statement(what), &args);
-        let came = self.answer(work, Priority::InTurn, asked.deadline).await;
+        let came = self.answer(work, Priority::InTurn, deadline).await;
         let now = self.time.now();
         match &came {
             Ok(answer) if !answer.rows.is_empty() => {
                 self.batches.is_answered(key);
-                self.quick.is_quiet(key, now);
+                self.quick.has_row(key, now);
                 Some(came)
             }
             Err(failed) if !failed.was_sent => Some(came),
             Err(failed) if failed.retry == RetryPolicy::Reconnect => {
-                self.quick.is_not_quiet(key);
+                self.quick.forget(key);
                 Some(came)
             }
             Ok(_) => {
-                self.quick.is_not_quiet(key);
+                if what == Lone::Take {
+                    self.quick.forget(key);
+                }
                 None
             }
             // A statement that the database has refused has done nothing either.

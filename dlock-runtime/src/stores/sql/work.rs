@@ -11,12 +11,47 @@ pub(super) enum Work<'a> {
     /// A script. Its answer is the rows with this many columns.
     Script(&'a str, usize),
     /// This statement, which each connection prepares before it first uses it.
-    Quick(Together, &'a Statement, &'a Args<'a>),
+    Quick(Lone, &'a Statement, &'a Args<'a>),
 }
+
+/// What can be done for a lone lock by one statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lone {
+    /// Take it, as by `take`.
+    Take,
+    /// Take it for the first in its queue, as by `acquire`.
+    Turn,
+    /// Give it back, as by `release`.
+    Release,
+}
+
+impl Lone {
+    pub(super) const ALL: [Self; 3] = [Self::Take, Self::Turn, Self::Release];
+
+    pub(super) fn statement(self) -> &'static str {
+        match self {
+            Self::Take => "quick_take",
+            Self::Turn => "quick_turn",
+            Self::Release => "quick_release",
+        }
+    }
+
+    /// The number of columns of its answer, which is that of the script.
+    pub(super) fn columns(self) -> usize {
+        match self {
+            Self::Take => Together::Take.script(1).1,
+            Self::Turn => ACQUIRE_COLUMNS,
+            Self::Release => Together::Release.script(1).1,
+        }
+    }
+}
+
+/// The number of columns of the answer to `acquire`.
+pub(super) const ACQUIRE_COLUMNS: usize = 5;
 
 /// What can be done for several locks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Together {
+pub(super) enum Together {
     /// Take them, if they are free and nobody waits for them.
     Take,
     /// Give them back, for owners that hold them.
@@ -24,6 +59,13 @@ pub enum Together {
 }
 
 impl Together {
+    pub(super) fn lone(self) -> Lone {
+        match self {
+            Self::Take => Lone::Take,
+            Self::Release => Lone::Release,
+        }
+    }
+
     /// The name of the script for this many locks, and the number of columns of its answer.
     pub(super) fn script(self, locks: usize) -> (&'static str, usize) {
         match (self, locks) {

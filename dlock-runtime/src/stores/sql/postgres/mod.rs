@@ -21,7 +21,7 @@ use super::Sql;
 use super::database::{Connection, Database, Location, Meaning, Pace, Row, by_driver};
 use super::server::{self, Server};
 use super::tables::{Notifies, Tables};
-use super::work::{Args, Statement, Together, whole_ms};
+use super::work::{Args, Lone, Statement, whole_ms};
 use crate::backend::Protocol;
 
 /// Locks in a PostgreSQL database, 12 or later.
@@ -52,7 +52,7 @@ impl Database for PostgresDatabase {
         shortest: Duration::from_millis(5),
         longest: Duration::from_millis(500),
     };
-    const IS_QUICK: bool = true;
+    const QUICK: &'static [Lone] = &Lone::ALL;
     const TLS_ADVICE: &'static str = "see `sslmode` and `sslrootcert` in the URL";
 
     type Sql = sqlx::Postgres;
@@ -90,12 +90,12 @@ impl Database for PostgresDatabase {
     /// and behind a pooler the session may have another client's statement of that name.
     async fn quick(
         connection: &mut Connection<Self>,
-        what: Together,
+        what: Lone,
         statement: &Statement,
         args: &Args<'_>,
         is_prepared: &mut bool,
     ) -> Result<Vec<Row>, sqlx::Error> {
-        let columns = what.script(1).1;
+        let columns = what.columns();
         let text = message(statement, args, *is_prepared);
         let mut answer = Self::run(connection, &text, columns).await;
         // A pooler may have given this transaction another session.

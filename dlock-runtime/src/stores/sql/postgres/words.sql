@@ -76,19 +76,55 @@ COMMIT
 -- `hurry` goes before it, in the same transaction. `set_config` holds for that transaction only.
 -- After a wait for the row, PostgreSQL looks at the conditions again:
 -- https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
-UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
-    expires_at = GREATEST(expires_at, {now} + $ttl)
-    WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
-            OR (mode = 'w' AND owner = $owner AND expires_at > {now}))
-        AND {in_time} AND (current_setting('synchronous_commit') <> 'off'
-            OR set_config('synchronous_commit', 'on', true) <> '')
-    RETURNING name, token, {durable}, 0
+-- If the lock was held or waited for when the statement began, that is an answer too.
+WITH taken AS (
+    UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, since = {now},
+        expires_at = GREATEST(expires_at, {now} + $ttl)
+        WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
+                OR (mode = 'w' AND owner = $owner AND expires_at > {now}))
+            AND {in_time} AND {waits_for_the_disk}
+        RETURNING name, token)
+SELECT name, token, {durable}, 0 FROM taken
+UNION ALL SELECT name, token, {durable}, 1 FROM dlock_lock
+    WHERE name = $key AND mode <> 'd' AND owner <> $owner AND (expires_at > {now} OR waited = 1)
+        AND NOT EXISTS (SELECT 1 FROM taken)
+
+--- quick_turn
+-- What it sees of the queue is from when it began, and is true if the row is unchanged since:
+-- whatever changes the queue changes the row.
+WITH taken AS (
+    UPDATE dlock_lock SET token = token + $tokens, owner = $owner, since = {now},
+        expires_at = {now} + $ttl, waited = CASE WHEN EXISTS (
+            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner)
+            THEN 1 ELSE 0 END
+        WHERE name = $key AND mode = 'w' AND token > 0 AND expires_at <= {now} AND {is_unchanged}
+            AND $owner = (SELECT q.owner FROM dlock_queue q WHERE q.name = $key
+                ORDER BY q.ticket LIMIT 1)
+            AND {in_time} AND {waits_for_the_disk}
+        RETURNING name, token),
+passed AS (DELETE FROM dlock_queue q USING taken WHERE q.name = taken.name AND q.owner = $owner)
+SELECT 1, token, $ttl, {durable}, $owner FROM taken
 
 --- quick_release
-UPDATE dlock_lock SET owner = '', expires_at = {now}
-    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} AND waited = 0
-        AND {in_time} AND set_config('synchronous_commit', 'off', true) <> ''
-    RETURNING name
+-- Notifies as {wake} does.
+WITH freed AS (
+    UPDATE dlock_lock SET owner = '', expires_at = {now}
+        WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
+            AND (waited = 0 OR {is_unchanged})
+            AND {in_time} AND set_config('synchronous_commit', 'off', true) <> ''
+        RETURNING name, waited)
+SELECT freed.name FROM freed LEFT JOIN LATERAL (
+    SELECT CAST(pg_notify('dlock_' || q.process, {message}) AS TEXT) AS told FROM dlock_queue q
+        WHERE freed.waited = 1 AND q.name = freed.name AND {first}) n ON n.told = ''
+
+--- is_unchanged
+-- Nobody has changed the row since the statement began: it is still the version that was read then,
+-- by the transaction that wrote it.
+xmin = (SELECT u.xmin FROM dlock_lock u WHERE u.name = $key)
+
+--- waits_for_the_disk
+(current_setting('synchronous_commit') <> 'off'
+    OR set_config('synchronous_commit', 'on', true) <> '')
 
 --- in_time
 -- Nothing is done once `$moment` has passed since the message came, since the owner may have given

@@ -220,7 +220,7 @@ impl Store for Database {
         let (took, sent_at) = match want {
             Want::First => self.take_together(asked, deadline, attempt).await?,
             Want::Try | Want::Queue { .. } => {
-                let beat = want == Want::Queue { beat: true };
+                let beat = matches!(want, Want::Queue { beat: true, .. });
                 let waits = want != Want::Try;
                 let command = Command::Ask { asked, waits, beat };
                 let (answer, sent_at) = self.ask(command, deadline, attempt).await?;

@@ -146,7 +146,7 @@ impl Store for Queue {
                 waits: false,
                 beat: false,
             },
-            Want::Queue { beat } => {
+            Want::Queue { beat, .. } => {
                 self.listened(deadline).await?;
                 Command::Ask {
                     key,
@@ -157,7 +157,7 @@ impl Store for Queue {
             }
         };
         let (answer, sent_at) = self.ask(command, deadline, attempt).await?;
-        if let Want::Queue { beat: true } = want {
+        if let Want::Queue { beat: true, .. } = want {
             self.events.beats(sent_at);
         }
         Ok(match answer {
