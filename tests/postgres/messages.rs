@@ -113,6 +113,55 @@ async fn a_permit_tells_those_who_fit() {
     assert_eq!(heard, ["key"]);
 }
 
+/// Its place is written, and is not to be seen yet, when the statement that gives the lock back
+/// begins and waits for the row.
+#[tokio::test]
+async fn who_comes_during_a_release_is_told() {
+    let store = PostgresStore::start().await;
+    let manager = connect(store.config()).await;
+    let url = store.server.url(&store.database, store.server.port());
+    let mut there = PgListener::connect(&url).await.expect("a connection");
+    there.listen("dlock_there").await.expect("it listens");
+    for waited in [false, true] {
+        had(&manager, "key").await;
+        let guard = held(manager.lock("key")).await;
+        if waited {
+            // Who has left, and whose place was not removed.
+            store
+                .execute("UPDATE dlock_lock SET waited = 1 WHERE name = 'key'")
+                .await;
+        }
+        let mut comes = store.server.connection(&store.database).await;
+        let place = format!(
+            "BEGIN; UPDATE dlock_lock SET waited = 1 WHERE name = 'key';
+             INSERT INTO dlock_process (process, alive_until) VALUES ('there', {} + 600000)
+                 ON CONFLICT DO NOTHING;
+             INSERT INTO dlock_queue (name, ticket, owner, mode, process)
+                 VALUES ('key', 1, '1.1', 'w', 'there')",
+            PostgresStore::NOW
+        );
+        sqlx::Executor::execute(&mut comes, sqlx::raw_sql(&place))
+            .await
+            .expect("a place");
+        let release = tokio::spawn(guard.release());
+        let waits = "SELECT COUNT(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        until(
+            "it waits",
+            async || store.number(waits).await,
+            |&waits| waits > 0,
+        )
+        .await;
+        sqlx::Executor::execute(&mut comes, sqlx::raw_sql("COMMIT"))
+            .await
+            .expect("commit");
+        release.await.expect("no panic").expect("it was held");
+        let message = within(HANG, there.recv()).await.expect("a message");
+        assert_eq!(message.payload(), "key");
+        store.execute("DELETE FROM dlock_queue").await;
+    }
+}
+
 /// A listening connection that was closed is made anew, and what was said
 /// meanwhile costs a second look.
 #[tokio::test]

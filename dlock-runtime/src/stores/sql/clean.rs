@@ -30,7 +30,7 @@ async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
             tables.give_up(Args::of_key(row.text(0))).await;
         }
     }
-    state.int(1) > 0
+    state.int(1) == 1
 }
 
 impl<D: Database> Tables<D> {

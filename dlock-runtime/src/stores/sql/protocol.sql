@@ -201,6 +201,12 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
         AND mode = 'w' AND expires_at > {now}
     RETURNING name
 
+--- leave_soon
+-- The same, when nobody waits for the answer. Then it is asked again later, and must not keep a
+-- connection for long while somebody keeps the row.
+{begin_brief};
+{leaves}
+
 --- leave
 -- Gives back whatever an owner has: the lock, its share of it, its place in the queue.
 --
@@ -208,6 +214,9 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
 --
 -- One row: 1 if the owner held the lock, else 0.
 {begin};
+{leaves}
+
+--- leaves
 {lock};
 {number};
 SELECT CASE WHEN {held} THEN 1 ELSE 0 END;
@@ -338,6 +347,7 @@ SELECT r.owner FROM dlock_reader r
 -- done; and those that are next. Waiters for permits may be shown twice.
 --
 --   $process   $permits: `look_for_room` if the process has such waiters, else nothing
+{limits};
 $permits
 SELECT q.owner, q.name, {standing} FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name AND ({free_for} OR {next})
@@ -356,6 +366,7 @@ CASE WHEN {free_for} THEN 1 WHEN {next} THEN 2 ELSE 0 END
 -- Records that a process is alive, and shows its places in queues, each with its {standing}.
 --
 --   $process $alive $permits
+{limits};
 {alive};
 $permits
 SELECT q.owner, q.name, {standing}
@@ -388,13 +399,16 @@ WINDOW before_it AS (
 (COALESCE(q.lowest, q.most) >= q.most AND q.ahead + {sharers} < q.most)
 
 --- farewell
+{limits};
 DELETE FROM dlock_process WHERE process = $process
 
 --- is_clean
--- Whether the tables should be cleaned (1 or 0), and how many rows they have.
+-- Whether the tables should be cleaned, and whether they have rows (1 or 0).
+{limits};
 SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 0 END,
-    (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
-        + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)
+    CASE WHEN EXISTS (SELECT 1 FROM dlock_lock) OR EXISTS (SELECT 1 FROM dlock_reader)
+        OR EXISTS (SELECT 1 FROM dlock_queue) OR EXISTS (SELECT 1 FROM dlock_process)
+        THEN 1 ELSE 0 END
     FROM dlock_meta
 
 --- clean
@@ -404,7 +418,7 @@ SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 
 -- tokens left above it. Its row stays.
 --
 -- One row for each lock that is free or done, and has waiters. They may all be dead.
-{begin};
+{begin_brief};
 UPDATE dlock_meta SET cleaned_at = {now};
 DELETE FROM dlock_process WHERE alive_until <= {now};
 DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
@@ -426,6 +440,7 @@ COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND 
         AND l.token <= floor + $room), 0)
 
 --- check
+{limits};
 SELECT name, token, mode, owner, expires_at, waited, since FROM dlock_lock WHERE 1 = 0;
 SELECT name, owner, expires_at, since FROM dlock_reader WHERE 1 = 0;
 SELECT name, ticket, owner, mode, process FROM dlock_queue WHERE 1 = 0;
@@ -434,24 +449,28 @@ SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 
 --- server
 -- For people. That a server takes no writes does not show when connecting.
+{limits};
 SELECT {version_of_server}, {read_only}
 
 --- inspect
 -- The holders of a lock.
 --
 --   $key
+{limits};
 {holders} AND l.name = $key ORDER BY l.name
 
 --- places
 -- The first waiters for a lock.
 --
 --   $key $shown
+{limits};
 SELECT q.owner, q.mode FROM dlock_queue q, dlock_process p
     WHERE q.name = $key AND p.process = q.process AND p.alive_until > {now}
     ORDER BY q.ticket LIMIT $shown
 
 --- list
 -- The holders of the locks whose names begin with $key.
+{limits};
 {holders} AND SUBSTR(l.name, 1, LENGTH($key)) = $key ORDER BY l.name
 
 --- holders
@@ -564,6 +583,12 @@ TEXT
 --- wake_all
 
 --- wake_beside
+
+--- limits
+-- Limits how long what follows waits. A client that has given up is not noticed by the server.
+
+--- begin_brief
+{begin}
 
 --- hurry
 

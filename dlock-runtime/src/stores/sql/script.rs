@@ -10,6 +10,8 @@
 //!
 //! - `begin` begins a short transaction, in which each statement sees what was committed before
 //!   that statement.
+//! - `limits` limits how long the statements wait that follow without a transaction.
+//! - `begin_brief` begins a short transaction that waits for a row for a moment only.
 //! - `begin_lease` begins one for a lease, on which its holder relies even after a restart of the
 //!   database.
 //! - `begin_grant` begins one for what must never be undone, whatever happens to the machine: a

@@ -296,7 +296,8 @@ impl<D: Notifies> Store for SqlStore<D> {
                 args.ttl = time;
                 "done"
             }
-            Ending::Released | Ending::Left | Ending::Outvoted => "leave",
+            Ending::Released => "leave",
+            Ending::Left | Ending::Outvoted => "leave_soon",
         };
         let answer = tables.ask(script, args, 1, deadline, attempt).await?;
         let row = answer.rows.first();

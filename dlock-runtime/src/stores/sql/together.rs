@@ -105,6 +105,10 @@ impl<D: Database> Tables<D> {
                 }
             }
             Err(failed) if is_alone || !failed.was_sent => {
+                if failed.was_sent && failed.retry != RetryPolicy::Stop {
+                    // Somebody may keep its row. The next time it waits beside the others.
+                    self.batches.ask_alone(&batch, self.time.now());
+                }
                 for asked in batch {
                     asked.tell(Err(failed.clone()));
                 }

@@ -57,6 +57,8 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         1049 => Meaning::config("the URL names a database that it does not have"),
         1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),
         // Another connection may lead to the primary.
+        // A node of Galera that is not with its cluster has no data to rely on.
+        1047 => Meaning::unavailable(Reconnect, "see its wsrep_cluster_status"),
         1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
         1792 => Meaning::unavailable(Stop, READ_ONLY),
         1264 | 1690 => Meaning::config(FOREIGN_TOKEN),

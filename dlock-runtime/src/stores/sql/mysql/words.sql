@@ -4,8 +4,13 @@
 -- Limits the wait for a row and for a table. The server does not notice that a client has gone:
 -- when a row comes free, it would run the script that waits for it, for nobody. Each script sets
 -- the limits, since a proxy may give each script another session.
-SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1;
-{begin_here}
+{limits}; {begin_here}
+
+--- limits
+SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1
+
+--- begin_brief
+{begin_lease}
 
 --- begin_lease
 -- The shortest wait that MySQL has.
@@ -154,7 +159,8 @@ ALTER TABLE dlock_lock MODIFY owner VARBINARY(255) NOT NULL,
     ADD COLUMN since BIGINT NOT NULL DEFAULT 0
 
 --- change
-SET lock_wait_timeout = $seconds
+-- Everybody waits behind it.
+SET lock_wait_timeout = 1
 
 --- name
 -- Compared byte by byte.

@@ -1,14 +1,23 @@
 -- The SQL that is particular to PostgreSQL.
 
 --- begin_here
-BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout
+BEGIN ISOLATION LEVEL READ COMMITTED; {limits}
+
+--- limits
+SET LOCAL statement_timeout = $timeout
+
+--- begin_brief
+{begin}; {brief}
+
+--- brief
+SET LOCAL lock_timeout = 500
 
 --- begin
 -- Does not wait for the disk. If a crash undoes a release, the lease ends by itself.
 {begin_here}; SET LOCAL synchronous_commit = off
 
 --- begin_lease
-{begin_here}; SET LOCAL lock_timeout = 500; {wait_for_the_disk}
+{begin_here}; {brief}; {wait_for_the_disk}
 
 --- begin_grant
 {begin_here}; {wait_for_the_disk}
@@ -142,7 +151,7 @@ SET LOCAL statement_timeout = $timeout
 -- floor. The row of the floor was locked before the table, in the order in which `clean` locks
 -- them, so that the two do not wait for each other. The wait is short, since all other writers wait
 -- behind this one.
-SET LOCAL lock_timeout = 500;
+{brief};
 LOCK TABLE dlock_lock IN SHARE ROW EXCLUSIVE MODE;
 UPDATE dlock_lock SET token = $floor WHERE token < $floor
 
@@ -186,11 +195,13 @@ COALESCE(CAST(substring(owner FROM E'/(\\d+)') AS BIGINT), 0)
 
 --- create_tables
 -- The advisory lock: if two sessions run `CREATE … IF NOT EXISTS` at the same time, one of them
--- fails.
-BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
+-- fails. An index that is there is locked all the same, and whoever comes later waits behind that:
+-- so the wait is short, and is tried again.
+BEGIN; {brief}; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
 
 --- change
-{begin_here}
+-- Everybody waits behind it.
+{begin_here}; {brief}
 
 --- changed
 COMMIT
