@@ -37,6 +37,7 @@ impl Lone {
     }
 
     /// The number of columns of its answer, which is that of the script.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) fn columns(self) -> usize {
         match self {
             Self::Take => Together::Take.script(1).1,
