@@ -89,6 +89,18 @@ fn held_by_another(sim: &Sim) -> Owner {
     other
 }
 
+/// A request that has the lock, and had a place in its queue before.
+async fn granted_after_a_wait<P: Proof>(sim: &Sim, engine: &Engine<Scripted<P>>) -> Request {
+    let other = held_by_another(sim);
+    let request = request();
+    let release = async {
+        sleep(Duration::from_millis(500)).await;
+        sim.release(other);
+    };
+    let (_, ()) = tokio::join!(granted(engine, &request), release);
+    request
+}
+
 /// One test for each of these kinds of stores.
 macro_rules! of_kinds {
     ($($kind:ident: $proof:ty),*) => {$(
@@ -1409,13 +1421,7 @@ for_each! { every_queue:
     async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
-        let other = held_by_another(&sim);
-        let request = request();
-        let release = async {
-            sleep(Duration::from_millis(500)).await;
-            sim.release(other);
-        };
-        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        let request = granted_after_a_wait(&sim, &engine).await;
         sim.fails_over(request.owner, &[]);
         sim.next([Fate::Refused]);
         sim.tell_place(request.owner);
@@ -1433,13 +1439,7 @@ for_each! { every_queue:
     async fn a_holder_that_has_lost_its_lock_does_not_take_it_again<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
-        let other = held_by_another(&sim);
-        let request = request();
-        let release = async {
-            sleep(Duration::from_millis(500)).await;
-            sim.release(other);
-        };
-        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        let request = granted_after_a_wait(&sim, &engine).await;
         held_by_another(&sim);
         let renewed = engine.renew(std::slice::from_ref(&request)).await;
         assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, FencingToken, LockManager, TOKENS_PER_GRANT, current, lock};
+use dlock_runtime::{
+    Config, FencingToken, LockError, LockManager, TOKENS_PER_GRANT, current, lock,
+};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::support::locks::{
@@ -301,6 +303,12 @@ async fn what_a_call_of_several_keys_had_when_it_left_is_handed_over() {
     drop(elsewhere.await.expect("its turn"));
 }
 
+/// A body behind others.
+fn tells_its_token(here: &LockManager) -> JoinHandle<Result<FencingToken, LockError>> {
+    let body = async { current().expect("inside").token() };
+    tokio::spawn(here.lock("a").run(body))
+}
+
 /// What it had entered again by then was entered by no body.
 #[tokio::test(start_paused = true)]
 async fn a_call_of_several_keys_that_leaves_spoils_no_hand_over_of_the_lock_around_it() {
@@ -319,10 +327,7 @@ async fn a_call_of_several_keys_that_leaves_spoils_no_hand_over_of_the_lock_arou
         let first = here.scope(here.lock("a").run(body));
         let first = tokio::spawn(first);
         settle().await;
-        let second = here
-            .lock("a")
-            .run(async { current().expect("inside").token() });
-        let second = tokio::spawn(second);
+        let second = tells_its_token(&here);
         settle().await;
         start.release().await.expect("held");
         let (first, second) = (served(first).await, served(second).await);
@@ -343,10 +348,7 @@ async fn a_body_of_several_keys_that_is_cancelled_leaves_the_lock_around_it_to_n
     };
     let first = tokio::spawn(here.scope(here.lock("a").run(body)));
     settle().await;
-    let second = here
-        .lock("a")
-        .run(async { current().expect("inside").token() });
-    let second = tokio::spawn(second);
+    let second = tells_its_token(&here);
     settle().await;
     start.release().await.expect("held");
     let (first, second) = (served(first).await, served(second).await);
