@@ -61,6 +61,7 @@ fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 #[cfg(test)]
+#[path = "../tests/properties/duration.rs"]
 mod properties;
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ fn own_members(tokens: TokenStream) -> TokenStream {
 }
 
 #[cfg(test)]
+#[path = "../tests/properties/template.rs"]
 mod properties;
 
 #[cfg(test)]

@@ -58,4 +58,5 @@ pub(crate) fn seconds_up(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
+#[path = "../tests/properties/duration.rs"]
 mod properties;

@@ -304,6 +304,7 @@ impl fmt::Write for Escape<'_> {
 }
 
 #[cfg(test)]
+#[path = "../tests/properties/key.rs"]
 mod properties;
 
 #[cfg(test)]

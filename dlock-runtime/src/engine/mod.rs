@@ -516,4 +516,5 @@ pub(crate) fn context() -> Context {
 }
 
 #[cfg(test)]
+#[path = "../../tests/engine/mod.rs"]
 mod tests;

@@ -344,6 +344,7 @@ impl StoreUrl<'_> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/properties/url.rs"]
 mod properties;
 
 #[cfg(test)]

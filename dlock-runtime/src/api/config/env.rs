@@ -191,6 +191,7 @@ fn distance(left: &[u8], right: &[u8]) -> usize {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/properties/env.rs"]
 mod properties;
 
 #[cfg(test)]
