@@ -6,18 +6,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
-#[cfg(feature = "servers")]
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-#[cfg(feature = "servers")]
 use futures_util::future::join_all;
 use pin_project_lite::pin_project;
-#[cfg(feature = "redis")]
 use tokio::sync::mpsc;
 
-#[cfg(feature = "servers")]
 use crate::sync::Mutex;
 
 /// In a box. Nobody outside knows how to poll or drop the future.
@@ -30,7 +26,6 @@ pub(crate) fn apart<'a, T>(work: impl Future<Output = T> + Send + 'a) -> BoxFutu
 ///
 /// In place of `join_all`, which is compiled for each type of future and of output, and polls a
 /// future in two places: as one of a few, and as one of many.
-#[cfg(feature = "servers")]
 pub(crate) fn all<'a, T: Send + 'a>(
     work: impl IntoIterator<Item: Future<Output = T> + Send + 'a>,
 ) -> BoxFuture<'a, Vec<T>> {
@@ -52,7 +47,6 @@ pub(crate) fn all<'a, T: Send + 'a>(
 }
 
 /// Like [`all`], but ends with the first error.
-#[cfg(feature = "redis")]
 pub(crate) fn try_all<'a, T: Send + 'a, E: Send + 'a>(
     work: impl IntoIterator<Item: Future<Output = Result<T, E>> + Send + 'a>,
 ) -> BoxFuture<'a, Result<Vec<T>, E>> {
@@ -77,7 +71,6 @@ pub(crate) fn try_all<'a, T: Send + 'a, E: Send + 'a>(
     })
 }
 
-#[cfg(feature = "servers")]
 fn run(work: Vec<BoxFuture<'_, ()>>) -> BoxFuture<'_, ()> {
     Box::pin(async move {
         join_all(work).await;
@@ -106,7 +99,7 @@ impl<F: Future> Future for Outlined<F> {
     }
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
     use std::time::Duration;

@@ -44,14 +44,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// In whole milliseconds, rounded up: a lease must not end before its ttl.
-#[cfg(any(feature = "redis", feature = "sqlx", feature = "zookeeper"))]
 pub(crate) fn milliseconds_up(time: Duration) -> u64 {
     let whole = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(whole).unwrap_or(u64::MAX)
 }
 
 /// In whole seconds, rounded up.
-#[cfg(any(feature = "etcd", feature = "memcached"))]
 pub(crate) fn seconds_up(time: Duration) -> u64 {
     let begun = u64::from(time.subsec_nanos() > 0);
     time.as_secs().saturating_add(begun)

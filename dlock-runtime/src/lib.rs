@@ -8,6 +8,23 @@
 //! - [`backend`]: the store's protocol and nothing else.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Each store uses another part of what all of them share. What none uses is found where all of them
+// are built.
+#![cfg_attr(
+    not(all(
+        feature = "etcd",
+        feature = "memcached",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis-cluster",
+        feature = "redis-redlock",
+        feature = "redis-sentinel",
+        feature = "sqlite",
+        feature = "tls",
+        feature = "zookeeper",
+    )),
+    allow(dead_code)
+)]
 
 mod apart;
 mod api;

@@ -65,7 +65,6 @@ impl FencingToken {
 
 /// The first of the numbers of a grant that a transaction of this number has made, in
 /// a store that counts its transactions and keeps a floor; `None` if it is none.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn of_transaction(number: i64, floor: u64) -> Option<u64> {
     let counted = u64::try_from(number).ok()?.checked_mul(TOKENS_PER_GRANT)?;
     counted.checked_add(floor)

@@ -387,7 +387,6 @@ impl Request {
     }
 
     /// This request, with the owner to which it was granted.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(crate) fn granted_to(&self, owner: Owner) -> Self {
         Self {
             owner,
@@ -404,7 +403,6 @@ impl Request {
     }
 
     /// Sets what [`held_since`](Self::held_since) returns.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(crate) fn holds_since(&self, ms: u64) {
         self.progress.holds_since(ms);
     }
@@ -680,7 +678,6 @@ impl HolderInfo {
     }
 
     /// Reads the process from this text, if the owner does not contain it.
-    #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
         self.process(ProcessInfo::of(text))
     }
@@ -717,7 +714,6 @@ impl WaiterInfo {
     }
 
     /// Reads the process from this text, if the owner does not contain it.
-    #[cfg(feature = "zookeeper")]
     pub(crate) fn of_process(self, text: &str) -> Self {
         self.process(ProcessInfo::of(text))
     }

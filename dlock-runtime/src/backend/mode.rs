@@ -1,10 +1,8 @@
 //! Which other requests may have the lock at the same time.
 
 use std::fmt;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use std::ops::Range;
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::{BackendError, BackendErrorKind};
 
 /// Which other requests may have the lock at the same time.
@@ -46,7 +44,6 @@ impl Mode {
 
     /// How many requests of a queue, in its order, hold the lock. A request holds it if it fits
     /// beside all before it and they hold it too.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn holding(queue: impl IntoIterator<Item = Self>) -> usize {
         let mut shared = true;
         let hold = queue.into_iter().enumerate().take_while(|&(before, mode)| {
@@ -59,7 +56,6 @@ impl Mode {
 
     /// Which of the places ahead in a queue must still exist so that a request of this mode has
     /// to wait, whatever becomes of the others. Fails if they are more than one step can look at.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn in_the_way(
         self,
         ahead: impl DoubleEndedIterator<Item = Self> + ExactSizeIterator,
@@ -139,7 +135,6 @@ mod tests {
         assert!(fits(Permits(3), &[Read, Permits(1)]));
     }
 
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     #[test]
     fn who_holds_follows_from_the_order() {
         for (queue, holding) in [
@@ -164,7 +159,6 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     #[test]
     fn who_waits_has_somebody_in_the_way() {
         for (mode, ahead, range) in [
@@ -181,7 +175,6 @@ mod tests {
 
     /// If only some of them were looked at, the step could not know that the request waits and
     /// holds nothing.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     #[test]
     fn more_than_are_looked_at_are_too_many() {
         let in_the_way = Permits(3).in_the_way([Read; 4].into_iter(), 2);

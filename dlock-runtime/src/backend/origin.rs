@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-#[cfg(any(test, feature = "quorum", feature = "simulation"))]
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +14,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const LONGEST_NAME: usize = 63;
 
 /// The longest text of a [`Signature`].
-#[cfg(feature = "redis")]
 pub(crate) const LONGEST_SIGNATURE: usize = LONGEST_NAME + 1 + 10 + 1 + LONGEST_NAME + 1 + 20;
 
 /// The manager that asks: `<host>,<process>,<label>`.
@@ -45,7 +43,6 @@ impl Origin {
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn text(self) -> &'static str {
         self.0
     }
@@ -118,11 +115,9 @@ impl fmt::Display for Signature {
 
 /// Which process signed an owner, to tell processes apart where a mistake does no harm: two hosts
 /// may have one name.
-#[cfg(any(test, feature = "quorum", feature = "simulation"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u64);
 
-#[cfg(any(test, feature = "quorum", feature = "simulation"))]
 impl Process {
     /// The process that has signed this owner, as a store has it.
     pub(crate) fn of(owner: &str) -> Option<Self> {
@@ -138,7 +133,6 @@ impl Process {
     }
 }
 
-#[cfg(any(test, feature = "quorum", feature = "simulation"))]
 impl From<Origin> for Process {
     fn from(origin: Origin) -> Self {
         Self::named(origin.0)
@@ -182,13 +176,6 @@ impl<'a> Signed<'a> {
 }
 
 /// Whether this is the text that an owner of dlock has after the `@`.
-#[cfg(any(
-    feature = "redis",
-    feature = "sqlx",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "memcached"
-))]
 pub(crate) fn is_signature(text: &str) -> bool {
     text.bytes().all(|byte| is_written(byte) || byte == b',') && Signed::read(text).is_some()
 }

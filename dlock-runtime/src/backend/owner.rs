@@ -15,7 +15,6 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(any(test, feature = "quorum", feature = "simulation"))]
 use super::origin::Process;
 use super::origin::{Origin, Signature};
 use super::{BackendError, BackendErrorKind};
@@ -38,7 +37,6 @@ pub struct Owner {
 }
 
 /// The longest text of an owner.
-#[cfg(feature = "redis")]
 pub(crate) const LONGEST_OWNER: usize = 16 + 1 + 16 + 1 + super::origin::LONGEST_SIGNATURE;
 
 static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
@@ -104,19 +102,11 @@ impl Owner {
     }
 
     /// Whether a text may be that of an owner, and not of another program.
-    #[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
     pub(crate) fn is_one(text: &str) -> bool {
         Self::read(text).is_some()
     }
 
     /// Parses an owner from its displayed text; the signature is checked and dropped.
-    #[cfg(any(
-        feature = "redis",
-        feature = "sqlx",
-        feature = "etcd",
-        feature = "zookeeper",
-        feature = "memcached"
-    ))]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (numbers, signature) = match text.split_once('@') {
             Some((numbers, signature)) => (numbers, Some(signature)),
@@ -132,12 +122,10 @@ impl Owner {
     }
 
     /// The process that has signed it.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(crate) fn process(self) -> Option<Process> {
         self.signature.map(|signature| signature.origin.into())
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn signature(self) -> Option<Signature> {
         self.signature
     }
@@ -326,7 +314,6 @@ mod tests {
         assert!(one.iter().all(|random| !other.contains(random)));
     }
 
-    #[cfg(feature = "sqlx")]
     #[test]
     fn an_owner_is_read_as_it_is_displayed() {
         let [small, large] = [1, u64::MAX].map(|number| Owner::bare(number, number));

@@ -101,7 +101,6 @@ impl Progress {
         self.heard.lock().held_since.map(NonZeroU64::get)
     }
 
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
     pub(super) fn holds_since(&self, ms: u64) {
         self.heard.lock().held_since = NonZeroU64::new(ms);
     }

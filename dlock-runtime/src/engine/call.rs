@@ -83,7 +83,6 @@ impl<S: Store> Running<S> {
     }
 
     /// An operation of a store's own, which leaves nothing at the server to clean up.
-    #[cfg(feature = "redis-cluster")]
     pub(crate) async fn repeat<T, F>(&self, ask: impl Fn(Deadline) -> F) -> Result<T, BackendError>
     where
         F: Future<Output = Result<T, Failure>>,

@@ -43,19 +43,9 @@ pub(crate) trait Listener: Send + Sync {
     fn freed(&self, _key: &str) {}
 
     /// The owner of this name has given the lock back.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
-    #[cfg_attr(
-        not(any(test, feature = "quorum")),
-        allow(dead_code, reason = "simulated voters do not say who had the lock")
-    )]
     fn given_back(&self, _key: &str, _owner: &str) {}
 
     /// So many processes were told that this request has given the lock back.
-    #[cfg(any(test, feature = "quorum", feature = "simulation"))]
-    #[cfg_attr(
-        not(any(test, feature = "quorum")),
-        allow(dead_code, reason = "simulated voters do not say who had the lock")
-    )]
     fn told(&self, _request: &Request, _processes: usize) {}
 
     /// Messages may have been missed.
@@ -132,20 +122,17 @@ impl Events {
     }
 
     /// A lock is free, since the owner of this name has given it back.
-    #[cfg(any(test, feature = "quorum"))]
     pub(crate) fn freed_by(&self, owner: &str, key: &str) {
         self.tell(|listener| listener.given_back(key, owner));
         self.freed(key);
     }
 
     /// So many processes were told that this request has given the lock back.
-    #[cfg(any(test, feature = "quorum"))]
     pub(crate) fn told(&self, request: &Request, processes: usize) {
         self.tell(|listener| listener.told(request, processes));
     }
 
     /// This waiter may get the lock now.
-    #[cfg(feature = "postgres")]
     pub(crate) fn freed_for(&self, owner: Owner, key: &str) {
         self.0.waiters.wake(owner, key);
         self.tell(|listener| listener.freed(key));

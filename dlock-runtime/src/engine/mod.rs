@@ -502,7 +502,7 @@ impl<D: Driven> Backend for D {
 }
 
 /// The context for a test of a part of a store.
-#[cfg(all(test, any(feature = "etcd", feature = "redis")))]
+#[cfg(test)]
 pub(crate) fn context() -> Context {
     let time = Time::of_the_machine(Handle::current());
     let events = Events::new(time.clone(), Duration::from_secs(8));

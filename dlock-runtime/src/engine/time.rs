@@ -81,7 +81,6 @@ impl Time {
     }
 
     /// The manager's runtime.
-    #[cfg(feature = "redis")]
     pub(crate) fn manager(&self) -> &Handle {
         match &self.0 {
             Source::Machine(manager) => manager,

@@ -22,7 +22,6 @@ pub(crate) struct Waiters {
     /// woken.
     change: Notify,
     /// Notified when a key has lost its last waiter.
-    #[cfg(feature = "redis")]
     left: Notify,
 }
 
@@ -139,13 +138,11 @@ impl Waiters {
     }
 
     /// Whether somebody waits for this lock, or asks for a place in its queue.
-    #[cfg(feature = "redis")]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.state.lock().keys.contains_key(key)
     }
 
     /// Whether this owner waits for this lock, or asks for a place.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
         self.state.lock().entry(key, owner).is_some()
     }
@@ -178,7 +175,6 @@ impl Waiters {
     }
 
     /// Waits until some key has lost its last waiter. Only one task is notified.
-    #[cfg(feature = "redis")]
     pub(crate) async fn left(&self) {
         self.left.notified().await;
     }
@@ -285,7 +281,6 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.waiters.state.lock();
         state.remove(&self.key, self.owner);
-        #[cfg(feature = "redis")]
         if !state.keys.contains_key(&self.key) {
             drop(state);
             self.waiters.left.notify_one();

@@ -119,7 +119,6 @@ impl BackendError {
         self
     }
 
-    #[cfg(feature = "sqlx")]
     pub(crate) fn is_denied(&self) -> bool {
         self.denied
     }

@@ -104,7 +104,6 @@ pub(crate) const TOKEN_FLOOR: Setting<u64> = Setting {
 };
 
 /// The protocol has milliseconds in 32 bits.
-#[cfg(feature = "zookeeper")]
 pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
     name: "session_timeout",
     range: Duration::from_secs(1)..=DAY,
@@ -113,7 +112,6 @@ pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
 };
 
 /// More than one server has.
-#[cfg(feature = "sqlx")]
 pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
     name: "max_connections",
     range: 1..=1_000,
@@ -122,7 +120,6 @@ pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
 };
 
 /// More than any master has.
-#[cfg(feature = "redis-sentinel")]
 pub(crate) const REPLICAS: Setting<usize> = Setting {
     name: "replicas",
     range: 0..=1_000,
@@ -140,7 +137,6 @@ impl<T: PartialOrd + fmt::Debug> Setting<T> {
     }
 
     /// Refuses a value that a backend was given in code.
-    #[allow(dead_code, reason = "`memory:` has none of these settings")]
     pub(crate) fn check_in_backend(&self, value: T) -> Result<(), BackendError> {
         self.within(value).map_err(|reason| {
             BackendError::new(

@@ -54,11 +54,9 @@ use crate::engine::time::Time;
 use crate::store::Failure;
 
 /// A majority of fewer voters could not survive the loss of one.
-#[cfg(feature = "quorum")]
 pub(crate) const FEWEST_VOTERS: usize = 3;
 
 /// Each lock asks all voters, so their number is limited.
-#[cfg(feature = "quorum")]
 pub(crate) const MOST_VOTERS: usize = 64;
 
 /// The voters of a quorum.

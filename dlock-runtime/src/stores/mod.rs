@@ -53,14 +53,6 @@ pub mod memory;
 #[cfg(any(feature = "memcached", feature = "redis"))]
 mod per_runtime;
 #[cfg(feature = "redis")]
-#[cfg_attr(
-    not(all(
-        feature = "redis-cluster",
-        feature = "redis-redlock",
-        feature = "redis-sentinel"
-    )),
-    allow(dead_code, reason = "one server does not need all that these do")
-)]
 pub mod redis;
 #[cfg(any(
     feature = "redis",
@@ -82,15 +74,6 @@ pub use self::sql::sqlite;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
 mod tier;
 #[cfg(feature = "url")]
-#[cfg_attr(
-    not(all(
-        feature = "etcd",
-        feature = "redis",
-        feature = "zookeeper",
-        feature = "tls"
-    )),
-    allow(dead_code, reason = "few stores need all that a URL may say")
-)]
 mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -46,7 +46,6 @@ impl fmt::Debug for MemoryUrl {
 }
 
 /// What a URL leads to, not yet connected: each manager has a copy.
-#[cfg_attr(not(any(feature = "servers", feature = "sqlx")), expect(dead_code))]
 struct StoreOfUrl<S> {
     store: S,
     copy: fn(&S, Duration) -> Arc<dyn Backend>,
