@@ -1,8 +1,14 @@
-//! Which clock measures a lease.
+//! Which clock measures a lease; and timers and random numbers: those of tokio and the machine, or
+//! those of the simulation that runs on this thread.
 
 use std::time::Instant as StdInstant;
 
 use tokio::time::Instant;
+
+#[cfg(feature = "simulation")]
+pub(crate) use crate::simulation::{Sleep, chance, sleep, sleep_until};
+#[cfg(not(feature = "simulation"))]
+pub(crate) use tokio::time::{Sleep, sleep, sleep_until};
 
 /// The monotonic clock of a manager.
 #[derive(Clone, Copy, Debug)]
@@ -33,4 +39,10 @@ impl Clock {
 pub(crate) fn time_is_real(before: StdInstant) -> bool {
     let shown = Instant::now().into_std();
     before <= shown && shown <= StdInstant::now()
+}
+
+/// A random number from 0 up to, but not including, 1.
+#[cfg(not(feature = "simulation"))]
+pub(crate) fn chance() -> f64 {
+    fastrand::f64()
 }

@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::apart::apart;
+use crate::clock;
 use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
-use crate::timer;
 
 /// The most extra time for a caller that stood still for the whole of its limit.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -235,13 +235,13 @@ impl Executor {
 
     /// A timer that any task may poll. For a store on another machine it follows the machine's
     /// clock, even if a test has paused the time of the caller's runtime.
-    pub(crate) fn sleep(&self, duration: Duration) -> timer::Sleep {
+    pub(crate) fn sleep(&self, duration: Duration) -> clock::Sleep {
         let _entered = match self {
             // A timer belongs to the runtime in which it was created.
             Self::Thread(thread) => Some(thread.handle.enter()),
             _ => None,
         };
-        timer::sleep(duration)
+        clock::sleep(duration)
     }
 
     /// Ends `work` after `limit`. If nobody has polled this for that long, ends it soon after the

@@ -62,7 +62,6 @@ pub mod store;
 mod stores;
 mod sync;
 mod tables;
-mod timer;
 mod token;
 
 pub use api::{

@@ -7,7 +7,6 @@ mod answer;
 mod axum;
 mod break_lock;
 mod config;
-mod global;
 mod guard;
 mod manager;
 mod request;
@@ -15,13 +14,10 @@ mod run;
 mod scope;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
-#[cfg(any(feature = "axum", feature = "tower"))]
-mod turned_away;
 
 pub use config::Config;
-pub use global::{init, manager, shutdown};
 pub use guard::LockGuard;
-pub use manager::LockManager;
+pub use manager::{LockManager, init, manager, shutdown};
 pub use request::{Always, LockRequest, Once, lock};
 pub use run::Run;
 pub use scope::{Held, InLockScope, LockScopeExt, current};

@@ -11,7 +11,8 @@ use smallvec::smallvec;
 
 use super::inner::Inner;
 use super::requirements::{
-    check_fenced, check_longest, check_once, check_permits, check_shared, check_ttl,
+    check_constants, check_fenced, check_key, check_longest, check_once, check_permits,
+    check_shared, check_ttl,
 };
 use super::scope::Scope;
 use super::section::{Few, HeldKey, HeldLock, Section, SectionRef, Teardown};
@@ -85,8 +86,8 @@ pub(crate) fn acquire_anew(
         let labels = manager.labels(&spec.options);
         // Checked before any span records the key.
         let most = manager.at_start.max_key_bytes;
-        limits::check_key(&spec.key, &manager.settings.namespace, most)
-            .and_then(|()| limits::check_constants(&spec.key, spec.options.shapes))
+        check_key(&spec.key, &manager.settings.namespace, most)
+            .and_then(|()| check_constants(&spec.key, spec.options.shapes))
             .inspect_err(|error| labels.refused(error))?;
         let asking = Asking::begin(labels, &spec.key, manager.clock());
         let span = asking.section();

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::requirements::ShortTtl;
 use super::requirements::{check_fenced, check_ttl};
-use super::short_ttl::ShortTtl;
 use crate::apart::apart;
 use crate::backend::numbers::PermitNumbers;
 use crate::backend::origin::{self, Origin};

@@ -7,4 +7,3 @@ pub(crate) mod once;
 pub(crate) mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;
-mod short_ttl;

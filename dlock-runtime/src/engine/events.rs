@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::seldom::Seldom;
+use super::lease_table::Seldom;
 use super::time::Time;
 use super::waiters::Waiters;
 use crate::backend::{Owner, Request};

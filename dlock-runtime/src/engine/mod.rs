@@ -6,12 +6,10 @@ mod at_home;
 pub mod bare;
 pub(crate) mod call;
 mod cleanup;
-mod disown;
 pub(crate) mod events;
 mod lease;
 mod lease_table;
 mod recheck;
-mod seldom;
 pub(crate) mod time;
 pub(crate) mod waiters;
 
@@ -27,8 +25,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::events::{Events, Listener};
-use self::lease_table::LeaseTable;
-use self::seldom::Seldom;
+use self::lease_table::{LeaseTable, Seldom};
 use self::time::Time;
 use crate::apart::apart;
 use crate::backend::losses::Losses;

@@ -14,8 +14,6 @@
 //! A task that is no longer polled cannot give anything away. Therefore all that it is given
 //! lies in its [`Ticket`](ticket::Ticket), where the [`sweep`] can take it back.
 
-mod attention;
-mod collecting;
 mod enter;
 mod lead;
 mod leads;
@@ -23,7 +21,6 @@ mod outage;
 mod probe;
 mod queue;
 mod shared_lease;
-mod state;
 mod sweep;
 mod take_back;
 mod ticket;
@@ -32,10 +29,10 @@ mod waiting;
 
 use std::sync::Arc;
 
-pub(crate) use self::collecting::Collecting;
 pub(crate) use self::outage::{Known, WaitState};
 pub(crate) use self::ticket::Entry;
 pub(crate) use self::turn::Turn;
+pub(crate) use self::waiting::Collecting;
 
 use self::queue::Queues;
 use crate::backend::numbers::PermitNumbers;

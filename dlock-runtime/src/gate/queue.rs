@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::lead::{Lead, LeadNumber, Led, StorePlace};
+use super::leads::State;
 use super::probe::Probe;
 use super::shared_lease::SharedLease;
-use super::state::State;
 use super::sweep::Sweep;
 use super::ticket::{Entry, Stage, Ticket};
 use crate::backend::{Mode, Request};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::clock::sleep;
 use crate::lease::Leases;
-use crate::timer::sleep;
 
 const PERIOD: Duration = Duration::from_millis(500);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::timer::chance;
+use crate::clock::chance;
 
 /// The next task of this process waits for the answer to a release no longer than this: as long as
 /// the gate leaves something with a task that is not polled.

@@ -13,8 +13,8 @@ use super::state::{Lease, WayBack};
 
 use crate::apart::outlined;
 use crate::backend::{BackendError, Released, Renewed};
+use crate::clock::{sleep, sleep_until};
 use crate::executor::has_timers_here;
-use crate::timer::{sleep, sleep_until};
 
 /// The first pause before a failed release is tried again. It doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

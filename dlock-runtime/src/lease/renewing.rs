@@ -12,11 +12,11 @@ use super::Leases;
 use super::keeper::Keeper;
 use super::state::Lease;
 use crate::backend::{Backend, BackendError, Owner};
+use crate::clock;
 use crate::executor::spawn_into;
 use crate::outlast::outlast;
 use crate::reach::Reach;
 use crate::tables::HashSet;
-use crate::timer;
 
 /// A renewal that failed is retried after this fraction of the ttl, but after no less than 5 ms and
 /// no more than a second.
@@ -121,7 +121,7 @@ impl AtWork {
             if !owners.is_empty() {
                 return owners.into_iter().collect();
             }
-            timer::sleep(NO_LOSSES_PAUSE).await;
+            clock::sleep(NO_LOSSES_PAUSE).await;
         }
     }
 }
@@ -146,7 +146,7 @@ impl Drop for AtWork {
 
 async fn sleep_until(instant: Option<Instant>) {
     match instant {
-        Some(instant) => timer::sleep_until(instant).await,
+        Some(instant) => clock::sleep_until(instant).await,
         None => std::future::pending().await,
     }
 }
@@ -199,7 +199,7 @@ impl RenewalBatch {
         let [least, most] = LATE;
         let shortest = self.leases.iter().map(|lease| lease.ttl()).min();
         let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
-        timer::sleep(late).await;
+        clock::sleep(late).await;
         let silent = format!("the store has not answered for {late:?}");
         reach.explained(BackendError::unavailable(silent)).await
     }

@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{Plan, Renewals, Step};
 use crate::backend::{BackendError, Grant, Renewed, Request};
+use crate::clock;
 use crate::clock::Clock;
 use crate::error::LossReason;
 use crate::in_flight::Counted;
 use crate::observe::SectionSpan;
 use crate::sync::{Mutex, MutexGuard, found};
-use crate::timer;
 use crate::token::FencingToken;
 
 /// One lease that the store gave to this process.
@@ -261,7 +261,7 @@ impl Lease {
                 biased;
                 () = is_due => {}
                 () = loss.cancelled() => return,
-                () = timer::sleep(left.saturating_sub(early)) => {}
+                () = clock::sleep(left.saturating_sub(early)) => {}
             }
         }
     }

@@ -5,7 +5,6 @@
 
 mod edge;
 mod graph;
-mod warned;
 mod warning;
 
 use std::collections::HashSet;
@@ -16,8 +15,7 @@ use crate::key::LockKey;
 use crate::options::Options;
 use crate::sync::Mutex;
 use edge::Edge;
-use graph::Graph;
-use warned::Warned;
+use graph::{Graph, Warned};
 
 /// How many names of a key, and how many held locks, are considered.
 const MOST_LOCKS: usize = 16;

@@ -1,13 +1,10 @@
 //! What each setting may be. Every duration and number that a user gives is
 //! checked here, before it meets a clock or a store that it would overflow.
 
-mod key;
-
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub(crate) use self::key::{check_constants, check_key, check_prefix};
 use crate::error::{BackendError, BackendErrorKind, LockError};
 use crate::token::TOKENS_PER_GRANT;
 
