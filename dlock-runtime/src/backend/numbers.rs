@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::mode::Mode;
 use crate::key::Shown;
 use crate::sync::Mutex;
 use crate::tables::{HashMap, HashSet};
@@ -50,11 +49,9 @@ impl PermitNumbers {
         }
     }
 
-    /// Notes the number of permits in the mode of a caller of this manager, if it has one.
-    pub(crate) fn note(&self, name: &Arc<str>, mode: Mode) {
-        if let Mode::Permits(most) = mode
-            && let Some((before, differs)) = self.named(name, most)
-        {
+    /// Notes that a caller of this manager asks for one of this many permits.
+    pub(crate) fn note(&self, name: &Arc<str>, most: u32) {
+        if let Some((before, differs)) = self.named(name, most) {
             warn(name, most, before, "another of this process", &differs);
         }
     }

@@ -17,6 +17,7 @@ use super::requirements::{
 use super::scope::Scope;
 use super::section::{Few, HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::apart::apart;
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -57,7 +58,7 @@ pub(crate) fn reenter(
     let Some((section, lock)) = found else {
         return Ok(None);
     };
-    manager.permits.note(name, options.mode);
+    manager.note_permits(name, options.mode);
     manager.labels(options).reentered();
     if section.get().key() == key {
         return Ok(Some(section));
@@ -250,7 +251,7 @@ impl Taking<'_> {
         for name in sorted {
             let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
-                manager.permits.note(&name, self.entry.mode);
+                manager.note_permits(&name, self.entry.mode);
                 keys.push(HeldKey::Reentered(section.before_its_body()));
                 locks.push(lock);
                 continue;
@@ -295,7 +296,7 @@ impl Taking<'_> {
             spec: LockSpec { key, options },
             ..
         } = self;
-        manager.permits.note(name, options.mode);
+        manager.note_permits(name, options.mode);
         let full = namespaced(&manager.settings.namespace, name);
         let entered = manager
             .gate
@@ -367,6 +368,13 @@ impl Inner {
             limits::TIMEOUT.check(limit)?;
         }
         Ok(ttl)
+    }
+
+    /// Notes the number of permits that this request goes by, if it wants one.
+    fn note_permits(&self, name: &Arc<str>, mode: Mode) {
+        if let Mode::Permits(most) = mode {
+            self.permits.note(name, most);
+        }
     }
 
     /// Refuses tokens that are not strict if the options or the settings require strict tokens.

@@ -83,8 +83,10 @@ impl Gate {
         request.tells(&self.permits);
         let asked = request.clone();
         let labels = entry.section.labels();
-        let number = lead.number;
-        ticket.asks(lead.asks(&self.leases, request, entry.try_only, labels));
+        let (number, tries) = (lead.number, entry.try_only);
+        let leases = Arc::clone(&self.leases);
+        let answer = apart(async move { leases.request(request, tries, labels).await });
+        ticket.asks(lead.asks(answer, tries));
         queue.asks(number, ticket, asked);
     }
 

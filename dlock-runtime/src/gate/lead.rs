@@ -1,17 +1,13 @@
 //! The lead of a queue: the right to ask the store, and the request that is on its way.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 
-use crate::apart::apart;
-use crate::backend::Request;
-use crate::lease::{Answer, Follower, Lease, Leases};
-use crate::observe::Labels;
+use crate::lease::{Answer, Follower, Lease};
 
 /// The index of a lead among those of its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,17 +41,10 @@ impl Lead {
         }
     }
 
-    /// Begins a request under this lead.
-    pub(super) fn asks(
-        mut self,
-        leases: &Arc<Leases>,
-        request: Request,
-        tries: bool,
-        labels: Labels,
-    ) -> Self {
-        let leases = Arc::clone(leases);
+    /// This lead, with a request that has begun: `answer` runs it. `tries` if it is a `try`.
+    pub(super) fn asks(mut self, answer: BoxFuture<'static, Answer>, tries: bool) -> Self {
         self.place = Some(StorePlace {
-            answer: apart(async move { leases.request(request, tries, labels).await }),
+            answer,
             tries,
             runtime: this_runtime(),
         });
@@ -96,7 +85,7 @@ impl Drop for Lead {
 /// not to the task that polls it: when that task is dropped or no longer polled, the next one
 /// polls it instead, and the place in the store's queue is kept.
 pub(super) struct StorePlace {
-    answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+    answer: BoxFuture<'static, Answer>,
     /// A `try`: it has no place in the store's queue, so a task that waits cannot use it.
     pub(super) tries: bool,
     /// The runtime on which it began, which has its timers and connections. On another one the

@@ -14,17 +14,15 @@ mod metrics;
 
 use std::fmt::Display;
 
-use tracing::Span;
 use tracing::level_filters::LevelFilter;
 
-pub(crate) use call::{Asking, Holding};
+pub(crate) use call::{Asking, Holding, SectionSpan};
 pub(crate) use metrics::{Counted, describe};
 
-use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
+use crate::backend::{BackendError, BackendErrorKind, Mode};
 use crate::error::{LockError, LossReason};
-use crate::key::{LockKey, Shown};
+use crate::key::Shown;
 use crate::outlast::outlast;
-use crate::token::FencingToken;
 
 const ACQUISITIONS: &str = "dlock_acquisitions_total";
 const WAITING: &str = "dlock_waiting";
@@ -49,14 +47,6 @@ pub(crate) struct Labels {
     pub(crate) template: &'static str,
     pub(crate) store: &'static str,
     pub(crate) mode: Mode,
-}
-
-/// One critical section in spans and metrics, from the call that asks for it to the answer to its
-/// release.
-#[derive(Clone, Debug)]
-pub(crate) struct SectionSpan {
-    span: Span,
-    labels: Labels,
 }
 
 impl Labels {
@@ -106,126 +96,6 @@ impl Labels {
         };
         let own = [("operation", operation), ("kind", kind)];
         outlast(|| metrics::count(STORE_ERRORS, self, &own));
-    }
-}
-
-impl SectionSpan {
-    fn begin(labels: Labels, key: &LockKey) -> Self {
-        let span = tracing::info_span!(
-            target: "dlock",
-            "lock",
-            %key,
-            template = labels.template,
-            mode = labels.mode.name(),
-            store = labels.store,
-            waited = tracing::field::Empty,
-            token = tracing::field::Empty,
-            held = tracing::field::Empty,
-        );
-        Self { span, labels }
-    }
-
-    /// For a lease that serves no critical section, or none any more.
-    pub(crate) fn of_nobody(labels: Labels) -> Self {
-        let span = Span::none();
-        Self { span, labels }
-    }
-
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
-    }
-
-    /// Runs `what` inside the span.
-    pub(crate) fn enter<R>(&self, what: impl FnOnce() -> R) -> R {
-        self.span.in_scope(what)
-    }
-
-    pub(crate) fn labels(&self) -> Labels {
-        self.labels
-    }
-
-    /// A lease was handed over to the next task of this process.
-    pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
-        tracing::debug!(
-            target: "dlock::handover", parent: &self.span,
-            key = %Shown(key), %token, "handed over to the next task of this process"
-        );
-        metrics::count(HANDOVERS, self.labels, &[]);
-    }
-
-    /// A renewal has ended: `renewed`, `gone`, or `failed`. A failed one is retried until the lease
-    /// ends.
-    pub(crate) fn renewal(&self, key: &str, outcome: &'static str) {
-        outlast(|| {
-            tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
-        });
-        outlast(|| metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]));
-    }
-
-    pub(crate) fn lost(&self, key: &str, owner: Owner, reason: LossReason) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::loss", parent: &self.span, key = %Shown(key), %owner, %reason, "lease lost"
-            );
-        });
-        outlast(|| metrics::count(LOSSES, self.labels, &[("reason", reason.name())]));
-    }
-
-    pub(crate) fn released(&self, key: &str) {
-        tracing::debug!(target: "dlock::release", parent: &self.span, key = %Shown(key), "released");
-    }
-
-    /// The store says that a lease that we thought was held was not ours.
-    pub(crate) fn was_gone(&self, key: &str, owner: Owner) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
-                "the lock was gone when its body ended; the work may overlap with another's"
-            );
-        });
-        let own = [("reason", LossReason::Gone.name())];
-        outlast(|| metrics::count(LOSSES, self.labels, &own));
-    }
-
-    /// A release that the store did not take is retried.
-    pub(crate) fn release_failed(&self, key: &str, error: &dyn Display) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::release", parent: &self.span, key = %Shown(key), %error,
-                "the store did not take the lock back yet; trying again in the background"
-            );
-        });
-    }
-
-    /// A release that the store did not take is not retried any more.
-    pub(crate) fn release_given_up(&self, key: &str, owner: Owner, error: &dyn Display) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::release", parent: &self.span, key = %Shown(key), %owner, %error,
-                "release failed; the lock stays until its ttl has passed"
-            );
-        });
-    }
-
-    /// The work was done, but the store does not remember it, so it may be done again.
-    pub(crate) fn not_remembered(&self, key: &str) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::release", parent: &self.span, key = %Shown(key),
-                "what was done could not be remembered, as `once` asks, before its lease ended; it may \
-                 be done once more"
-            );
-        });
-    }
-
-    /// The store was not told when a lock under `min_hold` ends.
-    pub(crate) fn min_hold_not_told(&self, key: &str) {
-        outlast(|| {
-            tracing::warn!(
-                target: "dlock::release", parent: &self.span, key = %Shown(key),
-                "the store was not told when min_hold ends; the lock stays for its ttl"
-            );
-        });
     }
 }
 
