@@ -71,8 +71,6 @@ pub use self::sql::mysql;
 pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
-#[cfg(any(feature = "redis", feature = "sqlx"))]
-mod tier;
 #[cfg(feature = "url")]
 mod url;
 #[cfg(feature = "zookeeper")]

@@ -1,7 +1,7 @@
 //! One connection to the server, from finding it to the first usable command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
@@ -20,7 +20,6 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
-use crate::stores::tier::FoundTier;
 
 /// Opens connections.
 pub(super) struct Connector {
@@ -32,8 +31,9 @@ pub(super) struct Connector {
     /// The highest token that was granted. A server that has lost its last writes, or that has
     /// replaced another one without getting them, is raised to it.
     pub(super) highest_token: AtomicU64,
-    /// What the server's tokens are worth.
-    pub(super) tokens: FoundTier,
+    /// Whether tokens are strict, by the settings of the server that was connected to last. They
+    /// are read before the connection is used, so what is read here after a grant holds for it.
+    pub(super) is_strict: AtomicBool,
 }
 
 impl Connector {
@@ -45,7 +45,7 @@ impl Connector {
             settings,
             time,
             highest_token: AtomicU64::new(0),
-            tokens: FoundTier::unknown(),
+            is_strict: AtomicBool::new(false),
         })
     }
 
@@ -167,7 +167,8 @@ impl Connector {
         let answers = socket::send(client, &commands).await;
         let mut answers = answers.map_err(unreachable)?.into_iter();
         let floor = answers.next().unwrap_or_default();
-        self.tokens.set(durability::tier(answers.collect()));
+        let is_strict = durability::is_strict(answers.collect());
+        self.is_strict.store(is_strict, Ordering::Release);
         let error = match floor {
             Value::Int(floor) => return Ok(floor.unsigned_abs()),
             Value::ServerError(error) => error,

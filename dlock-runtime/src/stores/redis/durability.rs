@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use redis::{Cmd, Value};
 
 use super::commands;
-use crate::backend::TokenTier;
 
 /// What makes the tokens of a single server strict, for messages.
 pub(super) const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and \
@@ -28,8 +27,8 @@ pub(super) fn questions() -> [Cmd; 3] {
     ]
 }
 
-/// The tier that follows from the answers. A missing or refused answer counts against the server.
-pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
+/// Whether tokens are strict, by the answers. A missing or refused one counts against the server.
+pub(super) fn is_strict(answers: Vec<Value>) -> bool {
     let strict = <[Value; 3]>::try_from(answers)
         .ok()
         .and_then(|[files, memory, role]| {
@@ -47,10 +46,7 @@ pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
             let alone = self::role(&role)? == (b"master", Some(0));
             Some(synced && kept && alone)
         });
-    match strict {
-        Some(true) => TokenTier::Strict,
-        _ => TokenTier::BestEffort,
-    }
+    strict.unwrap_or(false)
 }
 
 /// The settings in an answer to `CONFIG GET`.
@@ -104,7 +100,7 @@ mod tests {
 
     #[test]
     fn whatever_is_not_known_to_be_kept_is_best_effort() {
-        assert_eq!(tier(strict()), TokenTier::Strict);
+        assert!(is_strict(strict()));
         let refused = RedisError::from((ErrorKind::Extension, "NOPERM", "no".to_owned()));
         let refused = ServerError::try_from(refused).map_or(Value::Nil, Value::ServerError);
         for (index, answers) in [
@@ -141,9 +137,9 @@ mod tests {
             for answer in answers.into_iter().chain([Value::Nil, refused.clone()]) {
                 let mut all = strict();
                 all[index] = answer.clone();
-                assert_eq!(tier(all), TokenTier::BestEffort, "{answer:?}");
+                assert!(!is_strict(all), "{answer:?}");
             }
         }
-        assert_eq!(tier(Vec::new()), TokenTier::BestEffort);
+        assert!(!is_strict(Vec::new()));
     }
 }

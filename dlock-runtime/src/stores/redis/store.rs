@@ -212,7 +212,10 @@ impl Store for RedisStore {
     fn tokens(&self) -> Option<TokenTier> {
         match self.space() {
             Keyspace::Redisson(_) => None,
-            _ => Some(self.connector.tokens.get()),
+            _ => Some(match self.connector.is_strict.load(Ordering::Acquire) {
+                true => TokenTier::Strict,
+                false => TokenTier::BestEffort,
+            }),
         }
     }
 

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use super::database::Row;
 use super::errors::Endpoint;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
-use crate::stores::tier::FoundTier;
 use crate::sync::Mutex;
 
 /// The columns of the script `check`: the version of the tables, two others, then whether the
@@ -28,7 +27,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What the database has last reported.
 pub(super) struct Durability {
-    tier: FoundTier,
+    /// Whether tokens are strict, by the last grant or the last look at the settings. A grant
+    /// stores it before it is used, so what is read here after a grant holds for it.
+    strict: AtomicBool,
     /// Whether the tables are durable, when they were last looked at.
     tables: AtomicBool,
     /// The warning was logged, and tokens have not been strict since.
@@ -42,7 +43,7 @@ impl Durability {
     /// Before anything was read.
     pub(super) fn unknown(with: &'static str) -> Self {
         Self {
-            tier: FoundTier::unknown(),
+            strict: AtomicBool::new(false),
             tables: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             looked: Mutex::new(Instant::now()),
@@ -54,12 +55,16 @@ impl Durability {
     /// strict tokens is refused without a grant, so without this it would never find out that they
     /// are strict by now.
     pub(super) fn tokens(&self) -> (TokenTier, bool) {
-        let tier = self.tier.get();
+        let strict = self.strict.load(Ordering::Acquire);
         let mut looked = self.looked.lock();
-        let due = tier != TokenTier::Strict && looked.elapsed() >= AGAIN;
+        let due = !strict && looked.elapsed() >= AGAIN;
         if due {
             *looked = Instant::now();
         }
+        let tier = match strict {
+            true => TokenTier::Strict,
+            false => TokenTier::BestEffort,
+        };
         (tier, due)
     }
 
@@ -90,14 +95,10 @@ impl Durability {
 
     /// A transaction has reported whether what it commits is durable.
     pub(super) fn found(&self, durable: bool, endpoint: &Endpoint) {
-        let tier = match durable && self.tables.load(Ordering::Acquire) {
-            true => TokenTier::Strict,
-            false => TokenTier::BestEffort,
-        };
-        self.tier.set(tier);
-        let is_risky = tier != TokenTier::Strict;
-        if !self.warned.swap(is_risky, Ordering::Relaxed)
-            && is_risky
+        let strict = durable && self.tables.load(Ordering::Acquire);
+        self.strict.store(strict, Ordering::Release);
+        if !self.warned.swap(!strict, Ordering::Relaxed)
+            && !strict
             && let Some(risk) = self.risk(endpoint)
         {
             tracing::warn!(target: "dlock::store", "{risk}");
@@ -107,7 +108,7 @@ impl Durability {
     /// What a crash may undo, and what to do about it. `None` if tokens are strict.
     pub(super) fn risk(&self, endpoint: &Endpoint) -> Option<String> {
         let with = self.with;
-        (self.tier.get() != TokenTier::Strict).then(|| {
+        (!self.strict.load(Ordering::Acquire)).then(|| {
             format!(
                 "{endpoint}: a crash of its machine may end leases and take fencing tokens back; \
                  set {with}"
