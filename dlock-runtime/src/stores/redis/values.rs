@@ -1,11 +1,11 @@
 //! The values of dlock's keys in Redis, as text.
 
 use std::fmt;
+use std::io::Write;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::origin::Signature;
-use crate::backend::owner::LONGEST_OWNER;
 use crate::backend::{Mode, Owner};
 use crate::stores::asker::Asker;
 
@@ -81,56 +81,29 @@ impl ToRedisArgs for WriterValue {
             })
         };
         let (random, sequence) = (self.0.random(), self.0.sequence());
-        let mut value = Text::<{ 2 + LONGEST_OWNER }>::default();
-        value.push(b"w:");
-        value.push(&hex(random));
-        value.push(b".");
+        let mut value = out.writer_for_next_arg();
+        // Cannot fail: it is written to memory.
+        let mut push = |part: &[u8]| drop(value.write_all(part));
+        push(b"w:");
+        push(&hex(random));
+        push(b".");
         // Without the zeros in front.
-        value.push(&hex(sequence)[(sequence | 1).leading_zeros() as usize / 4..]);
+        push(&hex(sequence)[(sequence | 1).leading_zeros() as usize / 4..]);
         if let Some(Signature { origin, asked_ms }) = self.0.signature() {
-            let (mut digits, mut rest, mut first) =
-                ([b'0'; MOST_DIGITS], asked_ms, MOST_DIGITS - 1);
-            for place in (0..MOST_DIGITS).rev() {
-                digits[place] = b'0' + (rest % 10) as u8;
-                first = place;
+            let (mut digits, mut first, mut rest) = ([0; MOST_DIGITS], MOST_DIGITS, asked_ms);
+            loop {
+                first -= 1;
+                digits[first] = b'0' + (rest % 10) as u8;
                 rest /= 10;
                 if rest == 0 {
                     break;
                 }
             }
-            value.push(b"@");
-            value.push(origin.text().as_bytes());
-            value.push(b",");
-            value.push(&digits[first..]);
+            push(b"@");
+            push(origin.text().as_bytes());
+            push(b",");
+            push(&digits[first..]);
         }
-        out.write_arg(value.written());
-    }
-}
-
-/// A text of at most this many bytes.
-struct Text<const MOST: usize> {
-    bytes: [u8; MOST],
-    length: usize,
-}
-
-impl<const MOST: usize> Default for Text<MOST> {
-    fn default() -> Self {
-        Self {
-            bytes: [0; MOST],
-            length: 0,
-        }
-    }
-}
-
-impl<const MOST: usize> Text<MOST> {
-    fn push(&mut self, part: &[u8]) {
-        let end = self.length + part.len();
-        self.bytes[self.length..end].copy_from_slice(part);
-        self.length = end;
-    }
-
-    fn written(&self) -> &[u8] {
-        &self.bytes[..self.length]
     }
 }
 
