@@ -7,7 +7,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Error, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Client, Compare, CompareOp, Error, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use tokio::sync::OnceCell;
 
 use super::errors::{self, ErrorClass, Failed, classify};
@@ -127,6 +129,29 @@ impl Members {
         let answers = self.txn(txn, deadline).await?.op_responses();
         let floor = floor::found(&answers, &lock.floor(), &self.settings.place());
         Ok((created(&answers), floor?))
+    }
+
+    /// Writes the floor, unless it is as high already.
+    pub(super) async fn raise_floor(&self, to: u64, deadline: Deadline) -> Result<(), Failure> {
+        let name = self.settings.names.floor();
+        loop {
+            let look = Txn::new().and_then([TxnOp::get(&*name, None)]);
+            let answers = self.txn(look, deadline).await?.op_responses();
+            if floor::found(&answers, &name, &self.settings.place())? >= to {
+                return Ok(());
+            }
+            let seen = answers.iter().find_map(|answer| match answer {
+                TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::mod_revision),
+                _ => None,
+            });
+            let is_same = Compare::mod_revision(&*name, CompareOp::Equal, seen.unwrap_or(0));
+            let put = TxnOp::put(&*name, to.to_string(), None);
+            let raise = Txn::new().when([is_same]).and_then([put]);
+            // If this fails, another process has written the floor meanwhile.
+            if self.txn(raise, deadline).await?.succeeded() {
+                return Ok(());
+            }
+        }
     }
 
     /// Makes a request to the current member, which may take all of this time.

@@ -21,7 +21,6 @@ mod floor;
 mod inspect;
 mod lease;
 mod leases;
-mod lifting;
 mod marks;
 mod members;
 mod names;

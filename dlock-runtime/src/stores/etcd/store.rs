@@ -265,7 +265,7 @@ impl Store for EtcdStore {
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
-        self.raise_floor(floor, deadline).await
+        self.members.raise_floor(floor, deadline).await
     }
 
     async fn forget(
