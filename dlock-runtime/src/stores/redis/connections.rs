@@ -14,9 +14,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use super::connection::Connection;
-use super::connector::Connector;
+use super::connector::{Connector, Listener};
 use super::errors;
-use super::listener::Listener;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;

@@ -1,4 +1,5 @@
-//! One connection to the server, from finding it to the first usable command.
+//! One connection to the server, from finding it to the first usable command; and what is heard
+//! over it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +12,13 @@ use super::commands;
 use super::connection::{Connection, Shards};
 use super::durability;
 use super::errors::{Endpoint, RetryPolicy, classify};
-use super::listener::Listener;
 use super::locate::Locator;
 use super::names::Keyspace;
 use super::settings::Settings;
 use super::socket::{self, Driver, closed};
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
+use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
 
@@ -201,5 +202,48 @@ async fn check_role(
             Some((role, _)) => Err(endpoint.not_the_master(&String::from_utf8_lossy(role))),
             None => Err(endpoint.nonsense()),
         },
+    }
+}
+
+/// Passes on the messages that come over a connection.
+pub(super) struct Listener {
+    pub(super) space: Keyspace,
+    pub(super) events: Events,
+    /// The channel to which each new connection subscribes. Subscriptions to other channels come
+    /// and go with the waiters.
+    pub(super) channel: Option<String>,
+}
+
+impl Listener {
+    pub(super) fn hear(&self, push: &PushInfo) {
+        let (PushKind::Message | PushKind::SMessage, [channel, message]) =
+            (&push.kind, &push.data[..])
+        else {
+            return;
+        };
+        let (Some(channel), Some(message)) = (text(channel), text(message)) else {
+            return;
+        };
+        if let Some((entry, owner, key)) = self.space.parse_wake(message) {
+            self.events.granted(owner, key, entry);
+        } else {
+            let (channel, owner) = self.space.heard_by(channel);
+            for key in self.space.freed_keys(channel) {
+                match owner {
+                    Some(owner) => self.events.wake(owner, key),
+                    #[cfg(feature = "quorum")]
+                    None => self.events.freed_by(message, key),
+                    #[cfg(not(feature = "quorum"))]
+                    None => self.events.freed(key),
+                }
+            }
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        _ => None,
     }
 }

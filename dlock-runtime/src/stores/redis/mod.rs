@@ -18,8 +18,6 @@
 //! their values.
 
 mod batcher;
-#[cfg(feature = "quorum")]
-mod channels;
 mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
@@ -33,7 +31,6 @@ mod errors;
 mod examine;
 mod floor;
 mod inspect;
-mod listener;
 mod locate;
 mod look;
 mod names;

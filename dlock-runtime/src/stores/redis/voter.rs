@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use redis::{InfoDict, Value};
 
-use super::channels::Channels;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::masters;
 use super::commands;
 use super::config::Config;
 use super::connection::Connection;
+use super::connections::RuntimeConnection;
+use super::connector::Connector;
 #[cfg(feature = "redis-cluster")]
 use super::locate::Locator;
 use super::names::Keyspace;
@@ -22,8 +23,12 @@ use super::servers::{Attempt, RedisStore, nonsense};
 use super::values::LockValue;
 use crate::backend::{BackendError, LockInfo, Request};
 use crate::deadline::Deadline;
+use crate::outlast::outlast;
 use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::Failure;
+
+/// The most channels in one round of subscriptions.
+const AT_ONCE: usize = 500;
 
 impl Voter for RedisStore {
     type Connection = Connection;
@@ -172,4 +177,54 @@ fn holder(value: &Value) -> Option<Holder> {
     };
     let LockValue { mode, owner, .. } = LockValue::parse(value)?;
     Some(Holder { mode, owner })
+}
+
+/// The keys whose channels a connection is subscribed to.
+#[derive(Default)]
+pub(crate) struct Channels {
+    connection: Option<Connection>,
+    keys: BTreeSet<Arc<str>>,
+}
+
+impl Channels {
+    /// Subscribes to the channels of the wanted keys, and unsubscribes from all others.
+    pub(super) async fn follow(
+        &mut self,
+        listening: &RuntimeConnection,
+        wanted: &BTreeSet<Arc<str>>,
+        channel_of: impl Fn(&str) -> String,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        if wanted.is_empty() && self.keys.is_empty() {
+            return Ok(());
+        }
+        let connection = listening.connection(deadline).await?;
+        let ours = self.connection.as_ref();
+        if ours.is_none_or(|ours| !ours.is(&connection)) {
+            self.connection = Some(connection.clone());
+            self.keys.clear();
+        }
+        let old: Vec<_> = self.keys.difference(wanted).cloned().collect();
+        let new: Vec<_> = wanted.difference(&self.keys).cloned().collect();
+        for (keys, listens) in [(&new, true), (&old, false)] {
+            for keys in keys.chunks(AT_ONCE) {
+                let channels: Vec<_> = keys.iter().map(|key| channel_of(key)).collect();
+                let Err(lost) = connection.subscribe(&channels, listens, deadline).await else {
+                    continue;
+                };
+                outlast(|| {
+                    tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
+                });
+                // It is not known any more to what it is subscribed.
+                connection.discard();
+                if let Some(error) = lost.refusal() {
+                    let Connector { locator, .. } = &*listening.connector;
+                    locator.redirected(&error, connection.address());
+                }
+                return Err(Failure::not_sent());
+            }
+        }
+        self.keys.clone_from(wanted);
+        Ok(())
+    }
 }

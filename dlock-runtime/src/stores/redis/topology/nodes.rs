@@ -8,8 +8,7 @@ use redis::ServerError;
 
 use super::super::connection::Connection;
 use super::super::connections::Connections;
-use super::super::connector::Connector;
-use super::super::listener::Listener;
+use super::super::connector::{Connector, Listener};
 use super::super::locate::Locator;
 use super::super::names::{Heard, Keyspace};
 use super::super::settings::Settings;
