@@ -1,4 +1,4 @@
-//! The connections of a manager to its database.
+//! The connections of a manager to its database, and running a script over one of them.
 //!
 //! They belong to the manager's own thread. Bodies do not use them, so those that wait for a lock
 //! cannot keep its holder from giving it back. A pool of `sqlx` opens the connections, with what
@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection as _, Pool};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use super::database::{Connection, Database, RetryPolicy, SqlConfig};
+use super::database::{Connection, Database, RetryPolicy, Row, SqlConfig};
 use super::errors::{Endpoint, Failed};
-use super::work::Lone;
+use super::work::{Lone, Work};
 use crate::engine::time::Time;
+use crate::store::Cause;
 use crate::sync::Mutex;
 
 /// A connection over which nothing has come for this long must answer a ping before a script is
@@ -78,24 +79,32 @@ struct Place<'a> {
 }
 
 /// A connection for one script. When dropped, it is closed at once, without waiting for the server.
-pub(super) struct Taken<'a, D: Database> {
+struct Taken<'a, D: Database> {
     open: Open<D>,
     _place: Place<'a>,
 }
 
-impl<D: Database> Taken<'_, D> {
-    pub(super) fn connection(&mut self) -> &mut Connection<D> {
-        &mut self.open.connection
-    }
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    /// When the script was sent.
+    pub(super) sent_at: Instant,
+}
 
-    /// The connection, and whether it has prepared this statement.
-    pub(super) fn for_statement(&mut self, what: Lone) -> (&mut Connection<D>, &mut bool) {
+impl<D: Database> Taken<'_, D> {
+    async fn does(&mut self, work: Work<'_>) -> Result<Vec<Row>, sqlx::Error> {
         let Open {
             connection,
             is_prepared,
             ..
         } = &mut self.open;
-        (connection, &mut is_prepared[what as usize])
+        match work {
+            Work::Script(script, columns) => D::run(connection, script, columns).await,
+            Work::Quick(what, statement, args) => {
+                let is_prepared = &mut is_prepared[what as usize];
+                D::quick(connection, what, statement, args, is_prepared).await
+            }
+        }
     }
 }
 
@@ -117,12 +126,63 @@ impl<D: Database> Connections<D> {
         }
     }
 
-    /// Takes a connection for one script.
-    pub(super) async fn take(
+    /// Runs a script, or a statement.
+    ///
+    /// Must not be dropped before it ends: on a file, what has begun would go on.
+    pub(super) async fn run(
         &self,
+        work: Work<'_>,
         priority: Priority,
         deadline: Instant,
-    ) -> Result<Taken<'_, D>, Failed> {
+    ) -> Result<Answer, Failed> {
+        let mut taken = self.take(priority, deadline).await?;
+        let sent_at = Instant::now();
+        let run = taken.does(work);
+        let answer = if D::IS_FILE {
+            // A script that is given up in the middle would leave its transaction open.
+            Some(run.await)
+        } else {
+            tokio::time::timeout_at(deadline.into(), run).await.ok()
+        };
+        match answer {
+            Some(Ok(rows)) => {
+                self.give_back(taken).await;
+                Ok(Answer { rows, sent_at })
+            }
+            Some(Err(error)) => {
+                let is_told = matches!(error, sqlx::Error::Database(_));
+                let failed = self.endpoint.failed::<D>(error, sent_at);
+                let is_quick = matches!(work, Work::Quick(..));
+                if is_quick && is_told && failed.retry != RetryPolicy::Reconnect {
+                    // A statement that fails leaves no transaction open.
+                    self.give_back(taken).await;
+                } else if is_told && failed.retry != RetryPolicy::Reconnect {
+                    self.give_back_clear(taken, deadline).await;
+                } else {
+                    // What has ended this connection has usually ended the others too.
+                    drop(taken);
+                    self.drop_idle();
+                }
+                Err(failed)
+            }
+            // The connection is closed, since a late answer would be taken for that of the next
+            // script.
+            None => Err(Failed::new(RetryPolicy::Reconnect, Cause::Silence, sent_at)),
+        }
+    }
+
+    /// Takes back a connection whose script failed, and may have left its transaction open.
+    async fn give_back_clear(&self, mut taken: Taken<'_, D>, deadline: Instant) {
+        let rollback = D::run(&mut taken.open.connection, "ROLLBACK", 0);
+        let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
+        // If the database answers with an error, there was no open transaction.
+        if let Ok(Ok(_) | Err(sqlx::Error::Database(_))) = rolled_back {
+            self.give_back(taken).await;
+        }
+    }
+
+    /// Takes a connection for one script.
+    async fn take(&self, priority: Priority, deadline: Instant) -> Result<Taken<'_, D>, Failed> {
         // `timeout_at` would still poll once, which could send a script.
         if deadline <= Instant::now() {
             return Err(self.endpoint.not_reached::<D>());
@@ -197,7 +257,7 @@ impl<D: Database> Connections<D> {
     }
 
     /// Takes back a connection that has answered.
-    pub(super) async fn give_back(&self, taken: Taken<'_, D>) {
+    async fn give_back(&self, taken: Taken<'_, D>) {
         let Taken { mut open, _place } = taken;
         open.answered_at = Instant::now();
         let age = open.answered_at - open.opened_at;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
+use super::connections::Answer;
 use super::database::RetryPolicy;
 use super::errors::Failed;
-use super::run::Answer;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 

@@ -11,7 +11,6 @@
 //! The top of each file says what the file does; `protocol.sql` is the protocol itself.
 
 mod batches;
-mod clean;
 mod connections;
 mod database;
 mod durability;
@@ -24,7 +23,6 @@ pub mod mysql;
 pub mod postgres;
 mod quick;
 mod renew;
-mod run;
 mod script;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
-use super::connections::Priority;
+use super::connections::{Answer, Priority};
 use super::database::{Database, RetryPolicy};
 use super::errors::Failed;
-use super::run::Answer;
 use super::tables::Tables;
 use crate::backend::{BackendError, Renewed, Request};
 use crate::deadline::Deadline;

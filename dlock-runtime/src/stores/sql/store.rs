@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::clean;
 use super::database::SqlConfig;
 use super::durability;
 use super::exchange::Exchange;
@@ -102,7 +101,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
         let read = tables.durability.read(&answer?.rows, &tables.endpoint);
         read.map_err(Failure::refused)?;
-        self.context.spawn(clean::keep_clean(Arc::clone(tables)));
+        self.context.spawn(Arc::clone(tables).keep_clean());
         let kept = Arc::clone(tables);
         self.context
             .spawn(async move { kept.connections.close_unneeded(&kept.time).await });

@@ -12,14 +12,13 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::batches::Batches;
-use super::connections::{Connections, Priority};
+use super::connections::{Answer, Connections, Priority};
 use super::database::{Database, SqlConfig};
 use super::durability::Durability;
 use super::errors::Endpoint;
 use super::exchange::{Came, Exchange};
 use super::quick::Quick;
-use super::run::Answer;
-use super::script::Scripts;
+use super::script::{CLEANED_EVERY, Scripts};
 use super::work::{Args, Work};
 use crate::backend::{BackendError, Owner};
 use crate::deadline::Deadline;
@@ -170,6 +169,40 @@ impl<D: Database> Tables<D> {
                 }
             })
             .ok()
+    }
+
+    /// Removes rows that nobody needs any more, for as long as the tables hold rows. Begins when a
+    /// lock is asked for. Usually one process does this for all.
+    pub(super) async fn keep_clean(self: Arc<Self>) {
+        loop {
+            self.used.notified().await;
+            while !self.connections.rests() && self.clean().await {
+                let pause = CLEANED_EVERY.mul_f64(1.0 + self.time.draw() / 2.0);
+                self.time.sleep(self.time.after(pause)).await;
+            }
+        }
+    }
+
+    /// Cleans up if it is due. Returns whether the tables may hold rows.
+    async fn clean(self: &Arc<Self>) -> bool {
+        let state = self.look_after("is_clean", Args::default(), 2).await;
+        let Some(state) = state.as_ref().and_then(|answer| answer.rows.first()) else {
+            return true;
+        };
+        if state.int(0) == 1 {
+            let waited = self.look_after("clean", Args::default(), 1).await;
+            for row in waited.iter().flat_map(|answer| &answer.rows) {
+                // Perhaps only dead waiters are left.
+                self.give_up(Args::of_key(row.text(0))).await;
+            }
+        }
+        state.int(1) == 1
+    }
+
+    /// Removes the place of an owner from a queue, or those of dead waiters. Returns whether the
+    /// database has answered.
+    pub(super) async fn give_up(self: &Arc<Self>, place: Args<'_>) -> bool {
+        self.look_after("give_up", place, 0).await.is_some()
     }
 
     /// Runs a script. Until its answer comes, the exchange is kept in `in_flight`.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::batches::Asked;
-use super::connections::Priority;
+use super::connections::{Answer, Priority};
 use super::database::{Database, RetryPolicy};
 use super::exchange::{Came, Exchange};
-use super::run::Answer;
 use super::tables::Tables;
 use super::work::{ACQUIRE_COLUMNS, Args, Lone, Together, Work};
 use crate::backend::Request;
