@@ -24,7 +24,6 @@
 //! - A voter that does not answer is left out until it answers again (`member`).
 
 mod ballot;
-mod break_votes;
 mod counters;
 mod election;
 mod lease;
