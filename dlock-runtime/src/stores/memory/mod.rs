@@ -5,7 +5,6 @@
 //! faults](Faults): take a lease away, make the store unavailable, delay its answers.
 
 mod faults;
-mod shared;
 mod store;
 
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub use self::faults::Faults;
-use self::shared::Shared;
+use self::faults::Shared;
 use self::store::{Answer, Turn};
 
 use crate::backend::losses::Losses;
