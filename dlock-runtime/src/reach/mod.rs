@@ -7,13 +7,11 @@
 //! and when a call gets no answer. While the store answers, it asks nothing.
 
 #[cfg(feature = "servers")]
-mod dial;
-#[cfg(feature = "servers")]
-mod identify;
+mod hosts;
 
 /// Without a store that is reached over a network there are no servers to ask.
 #[cfg(not(feature = "servers"))]
-mod nobody {
+mod hosts {
     pub(super) async fn refusals(_: &[String]) -> Option<(Vec<String>, std::io::Error)> {
         None
     }
@@ -37,10 +35,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
-#[cfg(not(feature = "servers"))]
-use self::nobody::{each, mismatch, refusals};
-#[cfg(feature = "servers")]
-use self::{dial::each, dial::refusals, identify::mismatch};
+use self::hosts::{each, mismatch, refusals};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Level, Protocol, Servers};
 use crate::error::ErrorCause;
 use crate::executor::{run_on, spawn};

@@ -1,16 +1,26 @@
-//! Identifies what answers where a store should be. Each server shows what it is by its first
-//! bytes, if it is asked in a protocol that it knows or that it refuses in its own way.
+//! Looks at hosts over connections of its own: which of them refuse, how long they take to accept
+//! one, and what answers where a store should be. Each server shows what it is by its first bytes,
+//! if it is asked in a protocol that it knows or that it refuses in its own way.
 
 use std::future::ready;
+use std::io;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::dial::connect;
+use crate::apart::all;
 use crate::backend::{Protocol, Servers};
+
+/// A refusal comes within a round trip. A call waits no longer for the reason of its error.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A person who checks whether a host can be reached waits longer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A server that sends first has done so by then.
 const GREETING: Duration = Duration::from_millis(150);
@@ -47,6 +57,52 @@ enum Found {
     /// A server that requires encrypted connections.
     Tls,
     Http,
+}
+
+/// The hosts that refuse connections at all of their addresses, in the given order, and the error
+/// of one of them.
+pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error)> {
+    let asked = hosts.iter().map(async |host| {
+        let refused = timeout(LOOK, refuses(host)).await;
+        Some((host.clone(), refused.ok().flatten()?))
+    });
+    let refused = all(asked).await.into_iter().flatten();
+    let (hosts, mut causes): (Vec<_>, Vec<_>) = refused.unzip();
+    Some((hosts, causes.pop()?))
+}
+
+/// How long each host takes to accept a connection, or why it does not.
+pub(super) async fn each(hosts: &[String]) -> Vec<(String, io::Result<Duration>)> {
+    let asked = hosts.iter().map(async |host| {
+        let begun = Instant::now();
+        let connected = timeout(PATIENCE, connect(host)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        (host.clone(), connected.map(|_| begun.elapsed()))
+    });
+    all(asked).await
+}
+
+async fn refuses(host: &str) -> Option<io::Error> {
+    if host.starts_with('/') {
+        // Nothing listens on the socket, or nothing has created it yet.
+        let is_refusal = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            )
+        };
+        return connect(host).await.err().filter(is_refusal);
+    }
+    let mut refusal = None;
+    for address in lookup_host(host).await.ok()? {
+        match TcpStream::connect(address).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                refusal = Some(error);
+            }
+            _ => return None,
+        }
+    }
+    refusal
 }
 
 /// What is wrong with the servers and what to do about it. `None` if nothing wrong was found.
@@ -208,6 +264,22 @@ async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
         until = until.min(Instant::now() + REST);
     }
     Some(answer)
+}
+
+/// A connection to a host.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Connects to a host and port, or to a unix socket by its path.
+fn connect(host: &str) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    Box::pin(async move {
+        #[cfg(unix)]
+        if host.starts_with('/') {
+            return Ok(Box::new(tokio::net::UnixStream::connect(host).await?) as _);
+        }
+        Ok(Box::new(TcpStream::connect(host).await?) as _)
+    })
 }
 
 #[cfg(test)]
