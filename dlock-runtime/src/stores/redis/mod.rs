@@ -17,6 +17,19 @@
 //! The top of each file says what that part does; `names.rs` lists the keys, and `values.rs`
 //! their values.
 
+/// The methods of a type that nobody has a value of, since its feature is off. What is an `async fn`
+/// with the feature is ready here.
+#[cfg(not(all(feature = "redis-cluster", feature = "redis-sentinel")))]
+macro_rules! never_called {
+    ($type:ident: $(fn $name:ident(&$this:ident $(, $argument:ty)*) $(-> $answer:ty)?;)*) => {
+        impl $type {
+            $(pub(super) fn $name(&$this $(, _: $argument)*) $(-> $answer)? {
+                match $this.never {}
+            })*
+        }
+    };
+}
+
 mod batcher;
 mod check;
 #[cfg(feature = "redis-cluster")]

@@ -1,5 +1,7 @@
 //! In place of the sentinels where their feature is off: nobody has any.
 
+use std::convert::Infallible;
+use std::future::Ready;
 use std::sync::Arc;
 
 use redis::Value;
@@ -15,7 +17,9 @@ use crate::engine::time::Time;
 use crate::stores::address::Address;
 use crate::stores::url::needs_feature;
 
-pub(super) enum Sentinels {}
+pub(super) struct Sentinels {
+    never: Infallible,
+}
 
 pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
     let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
@@ -24,46 +28,18 @@ pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
 
 pub(super) async fn follow(_: Arc<Connector>) {}
 
-impl Sentinels {
-    #[cfg(feature = "tls")]
-    pub(super) fn encrypted(&self, _: &Tls) -> Arc<Self> {
-        match *self {}
-    }
+never_called! { Sentinels:
+    fn master(&self) -> &str;
+    fn name(&self) -> String;
+    fn hosts(&self) -> Vec<String>;
+    fn moves_from(&self, &Address) -> Ready<()>;
+    fn locate(&self, &Endpoint, &Time, Deadline) -> Ready<Result<Address, BackendError>>;
+    fn look(&self, &Time, Deadline) -> Ready<Vec<Finding>>;
+    fn warn_of_replicas(&self, &Value, usize);
+    fn warn_of_their_number(&self);
+}
 
-    pub(super) fn master(&self) -> &str {
-        match *self {}
-    }
-
-    pub(super) fn name(&self) -> String {
-        match *self {}
-    }
-
-    pub(super) fn hosts(&self) -> Vec<String> {
-        match *self {}
-    }
-
-    pub(super) async fn moves_from(&self, _: &Address) {
-        match *self {}
-    }
-
-    pub(super) async fn locate(
-        &self,
-        _: &Endpoint,
-        _: &Time,
-        _: Deadline,
-    ) -> Result<Address, BackendError> {
-        match *self {}
-    }
-
-    pub(super) async fn look(&self, _: &Time, _: Deadline) -> Vec<Finding> {
-        match *self {}
-    }
-
-    pub(super) fn warn_of_replicas(&self, _: &Value, _: usize) {
-        match *self {}
-    }
-
-    pub(super) fn warn_of_their_number(&self) {
-        match *self {}
-    }
+#[cfg(feature = "tls")]
+never_called! { Sentinels:
+    fn encrypted(&self, &Tls) -> Arc<Self>;
 }

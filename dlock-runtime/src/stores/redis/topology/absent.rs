@@ -1,6 +1,7 @@
 //! In place of a cluster's slots and nodes where its feature is off: nobody has one.
 
 use std::convert::Infallible;
+use std::future::Ready;
 use std::slice::Iter;
 use std::sync::Arc;
 
@@ -33,39 +34,14 @@ pub(super) struct SlotMap {
     never: Infallible,
 }
 
-impl SlotMap {
-    pub(super) fn owner(&self, _: u16) -> Option<Arc<Address>> {
-        match self.never {}
-    }
-
-    pub(super) fn masters(&self) -> Vec<Arc<Address>> {
-        match self.never {}
-    }
-
-    pub(super) fn last_slots(&self) -> Vec<u16> {
-        match self.never {}
-    }
-
-    pub(super) async fn locate(
-        &self,
-        _: u16,
-        _: &Time,
-        _: Deadline,
-    ) -> Result<Arc<Address>, BackendError> {
-        match self.never {}
-    }
-
-    pub(super) async fn moves_from(&self, _: u16, _: &Address) {
-        match self.never {}
-    }
-
-    pub(super) fn redirected(&self, _: &ServerError, _: &Address) {
-        match self.never {}
-    }
-
-    pub(super) fn refresh_soon(&self) {
-        match self.never {}
-    }
+never_called! { SlotMap:
+    fn owner(&self, u16) -> Option<Arc<Address>>;
+    fn masters(&self) -> Vec<Arc<Address>>;
+    fn last_slots(&self) -> Vec<u16>;
+    fn locate(&self, u16, &Time, Deadline) -> Ready<Result<Arc<Address>, BackendError>>;
+    fn moves_from(&self, u16, &Address) -> Ready<()>;
+    fn redirected(&self, &ServerError, &Address);
+    fn refresh_soon(&self);
 }
 
 pub(super) struct Topology {
@@ -78,30 +54,15 @@ impl Topology {
     pub(super) fn new(_: Settings, seeds: &Seeds, _: Process, _: &Context) -> Arc<Self> {
         match *seeds {}
     }
+}
 
-    pub(super) fn node(&self, _: &Arc<Address>) -> Arc<Connections> {
-        match self.never {}
-    }
-
-    pub(super) fn named(&self, _: &ServerError, _: &Address) -> Option<Arc<Connections>> {
-        match self.never {}
-    }
-
-    pub(super) async fn connection(&self, _: u16, _: Deadline) -> Result<Connection, Failure> {
-        match self.never {}
-    }
-
-    pub(super) async fn listen(&self, _: &Heard, _: Deadline) -> Result<(), Failure> {
-        match self.never {}
-    }
-
-    pub(super) async fn discover(&self) -> Result<(), BackendError> {
-        match self.never {}
-    }
-
-    pub(super) fn close(&self) {
-        match self.never {}
-    }
+never_called! { Topology:
+    fn node(&self, &Arc<Address>) -> Arc<Connections>;
+    fn named(&self, &ServerError, &Address) -> Option<Arc<Connections>>;
+    fn connection(&self, u16, Deadline) -> Ready<Result<Connection, Failure>>;
+    fn listen(&self, &Heard, Deadline) -> Ready<Result<(), Failure>>;
+    fn discover(&self) -> Ready<Result<(), BackendError>>;
+    fn close(&self);
 }
 
 pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
