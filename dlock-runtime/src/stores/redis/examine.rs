@@ -74,11 +74,7 @@ impl RedisStore {
         let Connector {
             settings, endpoint, ..
         } = &*self.connector;
-        let owner = match &self.route {
-            Route::One(..) => None,
-            Route::BySlot(topology) => topology.map.owner(self.space().slot(tag)),
-        };
-        match owner {
+        match self.node_of(tag) {
             Some(owner) => Locator::Node((*owner).clone()).endpoint(settings),
             None => endpoint.clone(),
         }

@@ -17,7 +17,7 @@ use redis::Value;
 use super::commands;
 use super::redisson;
 use super::scripts::ALIVE_FOR;
-use super::servers::{RedisStore, Route, nonsense};
+use super::servers::{RedisStore, nonsense};
 use super::values::{LockValue, done_by};
 use crate::apart::all;
 use crate::backend::Mode;
@@ -31,9 +31,6 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// A waiter that has not asked for this long checks its place in the queue when the lock changes
 /// hands.
 const VERIFY: Duration = Duration::from_secs(10);
-
-/// The most keys that are read in one command, since the server does nothing else meanwhile.
-pub(super) const KEYS_AT_ONCE: usize = 1000;
 
 /// What was seen of a lock at the last look.
 #[derive(Default)]
@@ -58,12 +55,12 @@ impl RedisStore {
     ) -> Result<(), Failure> {
         let redisson = self.space().redisson();
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
-        let alive_for = match (beats, &self.route) {
+        let alive_for = match (beats, self.one()) {
             (false, _) => Vec::new(),
             // Redisson's layout has no heartbeats.
             _ if redisson.is_some() => Vec::new(),
-            (true, Route::One(..)) => vec![Arc::from("")],
-            (true, Route::BySlot(_)) => keys.clone(),
+            (true, Some(_)) => vec![Arc::from("")],
+            (true, None) => keys.clone(),
         };
         let beats = alive_for.iter().map(|key| async move {
             let alive = self.space().alive_key(self.process, key);
@@ -77,7 +74,7 @@ impl RedisStore {
         // On one server, the single heartbeat counts for all locks.
         let mut beats = beats.into_iter().cycle();
         let (mut failed, mut answered) = (None, keys.is_empty());
-        let subscriptions = self.subscriptions();
+        let subscriptions = self.subscriptions.as_ref();
         for (key, value) in waited.iter_mut().zip(values) {
             match beats.next().flatten().map_or(value, Err) {
                 Ok(value) => {
@@ -158,11 +155,7 @@ impl RedisStore {
         keys: &[Arc<str>],
         deadline: Deadline,
     ) -> Vec<Result<Value, Failure>> {
-        let at_once = match self.route {
-            Route::One(..) => KEYS_AT_ONCE,
-            Route::BySlot(_) => 1,
-        };
-        let looks = keys.chunks(at_once).map(|keys| async move {
+        let looks = keys.chunks(self.keys_at_once()).map(|keys| async move {
             let names = || commands::values(self.space(), keys.iter().map(|key| &**key));
             let answer = self.ask(&keys[0], deadline, &names).await;
             let values = answer.and_then(|answer| match answer.value {

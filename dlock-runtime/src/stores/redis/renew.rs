@@ -17,7 +17,7 @@ use redis::{Cmd, Value};
 use super::batcher::How;
 use super::commands;
 use super::names::Keyspace;
-use super::servers::{Answer, Attempt, Build, RedisStore, Route, nonsense};
+use super::servers::{Answer, Attempt, Build, RedisStore, nonsense};
 use crate::apart::all;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
@@ -65,11 +65,10 @@ impl RedisStore {
     ) -> Vec<Result<Renewed, Failure>> {
         let mut of_nodes: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, request) in requests.iter().enumerate() {
-            let node = match &self.route {
-                Route::One(..) => None,
-                Route::BySlot(topology) => topology.map.owner(self.space().slot(&request.key)),
-            };
-            of_nodes.entry(node).or_default().push(index);
+            of_nodes
+                .entry(self.node_of(&request.key))
+                .or_default()
+                .push(index);
         }
         let renewals = of_nodes.into_values().map(|of_node| async move {
             let mut renewed = Vec::with_capacity(of_node.len());

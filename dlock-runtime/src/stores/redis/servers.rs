@@ -26,7 +26,11 @@ use crate::backend::{BackendError, LockInfo};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::store::{Applied, Cause, Failure, Next};
+use crate::stores::address::Address;
 use crate::token::TOKENS_PER_GRANT;
+
+/// The most keys that are read in one command, since the server does nothing else meanwhile.
+const KEYS_AT_ONCE: usize = 1000;
 
 /// One server, the master that sentinels name, a cluster, or one slot of a cluster, with the
 /// connections of all runtimes.
@@ -42,7 +46,7 @@ pub(crate) struct RedisStore {
     pub(super) votes: bool,
     /// The voters of a cluster, if this is a slot that votes.
     pub(super) electorate: Option<Arc<dyn Electorate>>,
-    /// The subscriptions on a single server, if each lock has a channel of its own.
+    /// The subscriptions, if each lock has a channel of its own.
     pub(super) subscriptions: Option<Arc<Subscriptions>>,
 }
 
@@ -128,11 +132,26 @@ impl RedisStore {
         }
     }
 
-    /// The subscriptions, if each lock has a channel of its own.
-    pub(super) fn subscriptions(&self) -> Option<&Arc<Subscriptions>> {
+    /// The node of a cluster that has a lock, if it is known. `None`: one server has all locks.
+    pub(super) fn node_of(&self, key: &str) -> Option<Arc<Address>> {
         match &self.route {
-            Route::One(..) => self.subscriptions.as_ref(),
-            Route::BySlot(topology) => Some(&topology.subscriptions),
+            Route::One(..) => None,
+            Route::BySlot(topology) => topology.map.owner(self.space().slot(key)),
+        }
+    }
+
+    /// How many locks one command may look at. In a cluster, they are in different slots.
+    pub(super) fn keys_at_once(&self) -> usize {
+        match self.route {
+            Route::One(..) => KEYS_AT_ONCE,
+            Route::BySlot(_) => 1,
+        }
+    }
+
+    /// In a cluster, the map of its slots may be wrong.
+    fn is_in_doubt(&self) {
+        if let Some(topology) = self.topology() {
+            topology.map.refresh_soon();
         }
     }
 
@@ -314,7 +333,6 @@ impl RedisStore {
         sent_at: Instant,
         answer: Result<T, Lost>,
     ) -> Result<T, Failure> {
-        let topology = self.topology();
         let lost = match answer {
             Ok(answer) => {
                 attempt.in_flight = None;
@@ -322,9 +340,7 @@ impl RedisStore {
             }
             Err(lost) => lost,
         };
-        if let Some(topology) = topology {
-            topology.map.refresh_soon();
-        }
+        self.is_in_doubt();
         let applied = if let Lost::TooLate = lost {
             Applied::OnItsWay
         } else {
@@ -366,9 +382,7 @@ impl RedisStore {
                 Retry => Next::Pause,
                 Reconnect => {
                     from.discard();
-                    if let Some(topology) = self.topology() {
-                        topology.map.refresh_soon();
-                    }
+                    self.is_in_doubt();
                     Next::Pause
                 }
                 Moved | Ask | Cluster => self.redirected(from, &error, policy),

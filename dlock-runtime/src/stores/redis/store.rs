@@ -92,28 +92,26 @@ impl Store for RedisStore {
         settings.label.clone_from(&context.label);
         let (process, events) = (Process::unique(), context.events.clone());
         let connector = Connector::new(settings.clone(), locator, context.time.clone());
-        let route = if let Locator::Cluster(nodes) = &connector.locator {
+        let (route, subscriptions) = if let Locator::Cluster(nodes) = &connector.locator {
             let topology = Topology::new(settings, nodes, process, &context);
             context.spawn(topology::keep_up_to_date(Arc::clone(&topology)));
-            Route::BySlot(topology)
+            let subscriptions = Arc::clone(&topology.subscriptions);
+            (Route::BySlot(topology), Some(subscriptions))
         } else {
+            let (space, by_lock) = (&connector.space, connector.space.redisson().is_some());
             let listener = Listener {
-                space: connector.space.clone(),
+                space: space.clone(),
                 events: events.clone(),
                 // Waiters for votes listen to the lock's own channel, and so do those in
                 // Redisson's layout.
-                channel: (!votes && connector.space.redisson().is_none())
-                    .then(|| connector.space.wake_channel(process, "", None)),
+                channel: (!votes && !by_lock).then(|| space.wake_channel(process, "", None)),
             };
             let connections = Arc::new(Connections::new(Arc::clone(&connector), Some(listener)));
             let topology = electorate.as_ref().map(|all| Arc::clone(all.topology()));
-            Route::One(connections, topology)
+            let subscriptions = || Subscriptions::new(process, space.clone(), None, &context);
+            let subscriptions = by_lock.then(|| Arc::new(subscriptions()));
+            (Route::One(connections, topology), subscriptions)
         };
-        let is_one = matches!(route, Route::One(..));
-        let by_lock = connector.space.redisson().is_some() && is_one;
-        let space = || connector.space.clone();
-        let subscriptions =
-            by_lock.then(|| Arc::new(Subscriptions::new(process, space(), None, &context)));
         let confirms = connector.settings.replicas > 0;
         let confirming = confirms.then(|| Arc::new(Connections::new(Arc::clone(&connector), None)));
         context.spawn(sentinel::follow(Arc::clone(&connector)));
@@ -128,7 +126,7 @@ impl Store for RedisStore {
             subscriptions,
         };
         if store.space().redisson().is_some()
-            && let Some(subscriptions) = store.subscriptions()
+            && let Some(subscriptions) = &store.subscriptions
         {
             let (subscriptions, events) = (Arc::clone(subscriptions), store.events.clone());
             let (time, patience) = (context.time.clone(), context.patience());
@@ -229,7 +227,7 @@ impl Store for RedisStore {
     }
 
     fn opening(&self, request: &Request) -> Opening {
-        match (&self.route, self.subscriptions()) {
+        match (&self.route, &self.subscriptions) {
             // Each slot has a counter of its own, so the script is the cheapest way. A place in
             // the queue needs a subscription first, and the lock may be free.
             (_, Some(subscriptions)) if !subscriptions.hears(&self.heard(request)) => Opening::Try,
@@ -500,7 +498,7 @@ impl Store for RedisStore {
         beat: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let Some(subscriptions) = self.subscriptions() else {
+        let Some(subscriptions) = &self.subscriptions else {
             return self.look(waited, beat, deadline).await;
         };
         let limit = deadline.within(PERIOD);
@@ -544,7 +542,7 @@ impl Store for RedisStore {
     }
 
     async fn farewell(&self, deadline: Deadline) {
-        match self.subscriptions() {
+        match &self.subscriptions {
             Some(subscriptions) => {
                 let gone = subscriptions.leave_idle(Duration::ZERO, deadline).await;
                 self.forget(gone, deadline).await;

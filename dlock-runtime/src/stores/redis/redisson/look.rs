@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::super::look::{KEYS_AT_ONCE, PERIOD};
-use super::super::servers::{Answer, RedisStore, Route, nonsense};
+use super::super::look::PERIOD;
+use super::super::servers::{Answer, RedisStore, nonsense};
 use super::{Layout, commands};
 use crate::apart::all;
 use crate::backend::Mode;
@@ -26,11 +26,7 @@ impl RedisStore {
         waited: &[Waited<Self>],
         deadline: Deadline,
     ) -> Vec<Result<Value, Failure>> {
-        let at_once = match self.route {
-            Route::One(..) => KEYS_AT_ONCE,
-            Route::BySlot(_) => 1,
-        };
-        let looks = waited.chunks(at_once).map(|keys| async move {
+        let looks = waited.chunks(self.keys_at_once()).map(|keys| async move {
             match self.held_together(layout, keys, deadline).await {
                 Ok(values) => values.into_iter().map(Ok).collect(),
                 Err(failure) => vec![Err(failure); keys.len()],
