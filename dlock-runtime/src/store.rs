@@ -41,7 +41,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// What one operation remembers from attempt to attempt, including commands that are in
     /// flight. It lives as long as the caller waits, and is passed to [`abandon`](Self::abandon)
     /// when the caller leaves.
-    type Attempt: Default + Send + 'static;
+    type Notes: Default + Send + 'static;
 
     /// Commands that were in flight when the caller left.
     type Flight: Send + 'static;
@@ -98,7 +98,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     fn open(config: Self::Config, context: Context) -> Self;
 
     /// Connects, and checks that the store is one that can keep locks.
-    fn check(&self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn check(&self, deadline: Deadline) -> impl Future<Output = Attempted<()>> + Send;
 
     /// What its servers report about themselves that an operator of locks should know. Includes
     /// what [`check`](Self::check) warns about.
@@ -154,7 +154,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         floor: u64,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<(), Failure>> + Send {
+    ) -> impl Future<Output = Attempted<()>> + Send {
         let _ = (floor, deadline);
         let refused = BackendError::keeps_its_tokens(None, "nothing there keeps a floor");
         async { Err(Failure::refused(refused)) }
@@ -177,9 +177,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Take<Self>, Failure>> + Send;
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Take<Self>>> + Send;
 
     /// How long a renewal is repeated before the lease keeper is told that some leases have
     /// failed; the other leases of the batch wait for that long. `shortest` is the shortest ttl
@@ -194,8 +193,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         due: &mut [Due<Self>],
         deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Vec<Result<Renewed, Failure>>> + Send;
+    ) -> impl Future<Output = Vec<Attempted<Renewed>>> + Send;
 
     /// Gives back a lease, and with [`Ending::Left`] a place in the queue too. On an open
     /// connection, the command is sent by the first poll.
@@ -204,18 +202,16 @@ pub trait Store: Send + Sync + Sized + 'static {
         request: &Request,
         record: Option<&Self::Record>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Freed, Failure>> + Send;
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Freed>> + Send;
 
     /// Removes the mark of [`Ending::Done`]. Returns whether there was one.
     fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<bool, Failure>> + Send {
-        let _ = (key, deadline, attempt);
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<bool>> + Send {
+        let _ = (key, attempt);
         async { Err(Failure::refused(BackendError::remembers_nothing(None))) }
     }
 
@@ -227,10 +223,9 @@ pub trait Store: Send + Sync + Sized + 'static {
     fn break_off(
         &self,
         broken: &Break,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Freed, Failure>> + Send {
-        let _ = (deadline, attempt);
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Freed>> + Send {
+        let _ = attempt;
         let refused = broken.refused(None);
         async { Err(refused) }
     }
@@ -242,12 +237,7 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// The caller has left. Returns what is in flight, if anything. Called from a `Drop`, on any
     /// thread.
-    fn abandon(
-        &self,
-        request: &Request,
-        attempt: Self::Attempt,
-        left: &LeftBehind,
-    ) -> Abandoned<Self>;
+    fn abandon(&self, request: &Request, notes: Self::Notes, left: &LeftBehind) -> Abandoned<Self>;
 
     /// Waits, on the manager's runtime, until the outcome of a flight is known.
     /// [`Followed::Settled`] means that a release behind it has undone it, or that it did
@@ -305,9 +295,9 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         request: &Request,
         watch: Self::Watch,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<(), Failure>> + Send {
-        let _ = (request, watch, attempt);
+        notes: &mut Self::Notes,
+    ) -> impl Future<Output = Attempted<()>> + Send {
+        let _ = (request, watch, notes);
         std::future::pending()
     }
 
@@ -325,7 +315,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    ) -> impl Future<Output = Attempted<()>> + Send;
 
     /// Undoes a grant, given by its place in the queue, to an owner that no longer waits for it.
     /// Also removes the other places of this process in that queue whose owners `knows` does not
@@ -336,9 +326,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<(), Failure>> + Send {
-        let _ = (key, granted, knows, deadline, attempt);
+    ) -> impl Future<Output = Attempted<()>> + Send {
+        let _ = (key, granted, knows, deadline);
         async { Ok(()) }
     }
 
@@ -368,9 +357,8 @@ pub trait Store: Send + Sync + Sized + 'static {
     fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<LockInfo>, Failure>> + Send;
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Option<LockInfo>>> + Send;
 
     /// The locks whose keys begin with `prefix` and that are held or remembered as done. `None`:
     /// there is more to ask, and the next call gets as much time again.
@@ -380,11 +368,10 @@ pub trait Store: Send + Sync + Sized + 'static {
     fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send {
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Option<Vec<LockInfo>>>> + Send {
         async move {
-            let listed = self.list_some(prefix, usize::MAX, deadline, attempt);
+            let listed = self.list_some(prefix, usize::MAX, attempt);
             Ok(listed.await?.map(|listed| listed.locks))
         }
     }
@@ -395,15 +382,33 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<Listed>, Failure>> + Send {
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Option<Listed>>> + Send {
         async move {
-            let all = self.list(prefix, deadline, attempt).await?;
+            let all = self.list(prefix, attempt).await?;
             Ok(all.map(|all| Listed::first_of(all, most)))
         }
     }
 }
+
+/// One attempt of an operation.
+#[non_exhaustive]
+pub struct Attempt<'a, S: Store> {
+    /// The time by which it must have ended.
+    pub deadline: Deadline,
+    /// What the operation remembers from attempt to attempt.
+    pub notes: &'a mut S::Notes,
+}
+
+impl<'a, S: Store> Attempt<'a, S> {
+    /// The next attempt of the operation that has these notes.
+    pub fn new(deadline: Deadline, notes: &'a mut S::Notes) -> Self {
+        Self { deadline, notes }
+    }
+}
+
+/// The result of one attempt, or of a step of it.
+pub type Attempted<T> = Result<T, Failure>;
 
 /// What a store is given when it is opened. It must get time and tasks only from here.
 #[derive(Clone, Debug)]

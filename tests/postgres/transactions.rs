@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::backend::postgres::Postgres;
 use dlock::backend::{Mode, Request};
 use dlock::bare;
-use dlock::store::{Deadline, Store as _, Take, Want};
+use dlock::store::{Attempt, Deadline, Store as _, Take, Want};
 use dlock_conformance::{Store as _, process};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -130,10 +130,9 @@ async fn a_request_comes_late() {
     let bare = bare.expect("our own server");
     let mut keeper = store.keep_new("key").await;
     let request = Request::new("key", Mode::Write, Duration::from_secs(2));
-    let mut attempt = Default::default();
-    let first = bare
-        .store
-        .take(&request, Want::First, Deadline::after(HANG), &mut attempt);
+    let mut notes = Default::default();
+    let attempt = Attempt::new(Deadline::after(HANG), &mut notes);
+    let first = bare.store.take(&request, Want::First, attempt);
     let renewed = async {
         let waiting = async || store.number(PostgreSql::WAITING).await;
         until("it waits for the row", waiting, |&waiting| waiting > 0).await;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use dlock::backend::{LockInfo, Owner, Renewed, Request};
 use dlock::bare::{Bare, Said};
-use dlock::store::{Applied, Deadline, Due, Ending, Failure, Freed, Next, Store, Take, Want};
+use dlock::store::{
+    Applied, Attempt, Deadline, Due, Ending, Failure, Freed, Next, Store, Take, Want,
+};
 
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
@@ -79,8 +81,10 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
     async fn take(&mut self, request: &Request, want: Want) -> Result<(Answer, u64), String> {
         let store = &self.bare.store;
         let taken = repeated(async || {
-            let mut attempt = S::Attempt::default();
-            store.take(request, want, limit(), &mut attempt).await
+            let mut notes = S::Notes::default();
+            store
+                .take(request, want, Attempt::new(limit(), &mut notes))
+                .await
         });
         match taken.await? {
             Take::Granted(granted) => Ok((Answer::Granted, granted.token)),
@@ -96,8 +100,7 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
             .iter()
             .map(|request| Due::new(request.clone(), ()))
             .collect();
-        let mut attempt = S::Attempt::default();
-        let renewed = self.bare.store.renew(&mut due, limit(), &mut attempt).await;
+        let renewed = self.bare.store.renew(&mut due, limit()).await;
         let is_extended = |renewed| matches!(renewed, Renewed::Extended { .. });
         renewed
             .into_iter()
@@ -108,8 +111,13 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
     async fn release(&mut self, request: &Request, ending: Ending) -> Result<bool, String> {
         let store = &self.bare.store;
         let released = repeated(async || {
-            let mut attempt = S::Attempt::default();
-            let released = store.release(request, Some(&()), ending, limit(), &mut attempt);
+            let mut notes = S::Notes::default();
+            let released = store.release(
+                request,
+                Some(&()),
+                ending,
+                Attempt::new(limit(), &mut notes),
+            );
             released.await
         });
         Ok(released.await? == Freed::Released)
@@ -118,8 +126,8 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
     async fn forget(&mut self, key: &str) -> Result<bool, String> {
         let store = &self.bare.store;
         let forgotten = repeated(async || {
-            let mut attempt = S::Attempt::default();
-            store.forget(key, limit(), &mut attempt).await
+            let mut notes = S::Notes::default();
+            store.forget(key, Attempt::new(limit(), &mut notes)).await
         });
         forgotten.await
     }
@@ -149,22 +157,27 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
         known: &HashSet<Owner>,
     ) -> Result<(), String> {
         let knows = |owner| known.contains(&owner);
-        let mut attempt = S::Attempt::default();
         let store = &self.bare.store;
-        let undone = store.disown(key, place, &knows, limit(), &mut attempt);
+        let undone = store.disown(key, place, &knows, limit());
         undone.await.map_err(failed)
     }
 
     async fn inspect(&mut self, key: &str) -> Result<Option<LockInfo>, String> {
-        let mut attempt = S::Attempt::default();
-        let found = self.bare.store.inspect(key, limit(), &mut attempt);
+        let mut notes = S::Notes::default();
+        let found = self
+            .bare
+            .store
+            .inspect(key, Attempt::new(limit(), &mut notes));
         found.await.map_err(failed)
     }
 
     async fn list(&mut self, prefix: &str) -> Result<Vec<LockInfo>, String> {
-        let mut attempt = S::Attempt::default();
+        let mut notes = S::Notes::default();
         loop {
-            let found = self.bare.store.list(prefix, limit(), &mut attempt);
+            let found = self
+                .bare
+                .store
+                .list(prefix, Attempt::new(limit(), &mut notes));
             if let Some(found) = found.await.map_err(failed)? {
                 return Ok(found);
             }

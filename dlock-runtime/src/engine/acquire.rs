@@ -226,11 +226,11 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 Asked::Behind(behind) => {
                     waiting.watches(behind.name);
                     let began = running.time.now();
-                    let (store, attempt) = (&running.store, &mut self.call.attempt);
+                    let (store, notes) = (&running.store, &mut self.call.notes);
                     let failed = tokio::select! {
                         biased;
                         woken = waiting.woken(began) => { woken?; None }
-                        ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
+                        ended = store.wait(self.request, behind.watch, notes) => ended.err(),
                     };
                     let waited = running.time.now().saturating_duration_since(began);
                     if failed.is_none() || waited >= AT_ONCE {
@@ -283,7 +283,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
 
     /// Makes one attempt. `None` if it failed and another may be made.
     async fn attempt(&mut self, want: Want) -> Result<Option<Take<S>>, BackendError> {
-        let deadline = self.call.begin()?;
+        let attempt = self.call.begin()?;
         // The first question is sent when the call begins, so `asked` is right already and the
         // clock need not be read again.
         if want != Want::First {
@@ -291,8 +291,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
         self.left.in_flight = true;
         let store = &self.running.store;
-        let taking = store.take(self.request, want, deadline, &mut self.call.attempt);
-        match taking.await {
+        match store.take(self.request, want, attempt).await {
             Ok(take) => {
                 self.left.in_flight = false;
                 if let Take::Done = take {
@@ -344,8 +343,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
 impl<S: Store> Drop for Acquisition<'_, S> {
     fn drop(&mut self) {
         if !self.left.is_nothing() {
-            let attempt = std::mem::take(&mut self.call.attempt);
-            self.running.leave_behind(self.request, attempt, &self.left);
+            let notes = std::mem::take(&mut self.call.notes);
+            self.running.leave_behind(self.request, notes, &self.left);
         }
     }
 }

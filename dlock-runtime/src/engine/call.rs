@@ -8,7 +8,7 @@ use super::Running;
 use super::time::Backoff;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
-use crate::store::{Cause, Failure, Next, Store};
+use crate::store::{Attempt, Cause, Failure, Next, Store};
 
 /// The future of a rare path, boxed so that it does not enlarge every call.
 pub(crate) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -20,13 +20,13 @@ const AT_ONCE: u32 = 4;
 /// Repeats an operation until an attempt succeeds or no further attempt is allowed. `$note` sees
 /// each failure.
 macro_rules! attempts {
-    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
-        attempts!($call, |$deadline, $attempt| $ask, |_failure| ())
+    ($call:ident, |$attempt:ident| $ask:expr) => {
+        attempts!($call, |$attempt| $ask, |_failure| ())
     };
-    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr, |$failure:pat_param| $note:expr) => {
+    ($call:ident, |$attempt:ident| $ask:expr, |$failure:pat_param| $note:expr) => {
         loop {
-            let ($deadline, $attempt) = match $call.begin() {
-                Ok(deadline) => (deadline, &mut $call.attempt),
+            let $attempt = match $call.begin() {
+                Ok(attempt) => attempt,
                 Err(error) => break Err(error),
             };
             let failure = match $ask.await {
@@ -48,9 +48,9 @@ pub(crate) use attempts;
 
 /// Asks for part after part until an answer is the last one. Each part gets as much time again.
 macro_rules! parts {
-    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
+    ($call:ident, |$attempt:ident| $ask:expr) => {
         loop {
-            match attempts!($call, |$deadline, $attempt| $ask) {
+            match attempts!($call, |$attempt| $ask) {
                 Ok(Some(found)) => break Ok(found),
                 Ok(None) => $call.start_again(),
                 Err(error) => break Err(error),
@@ -63,7 +63,7 @@ pub(crate) use parts;
 
 pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,
-    pub(crate) attempt: S::Attempt,
+    pub(crate) notes: S::Notes,
     deadline: Deadline,
     /// Since when the store has been silent.
     started: Instant,
@@ -88,7 +88,7 @@ impl<S: Store> Running<S> {
         F: Future<Output = Result<T, Failure>>,
     {
         let mut call = self.call();
-        attempts!(call, |deadline, _attempt| ask(deadline))
+        attempts!(call, |attempt| ask(attempt.deadline))
     }
 
     pub(super) fn call_within(&self, limit: Duration) -> Call<'_, S> {
@@ -96,7 +96,7 @@ impl<S: Store> Running<S> {
         let (first, longest) = S::PAUSES;
         Call {
             running: self,
-            attempt: S::Attempt::default(),
+            notes: S::Notes::default(),
             deadline: Deadline::from(started, limit),
             started,
             backoff: Backoff::new(first, longest),
@@ -109,7 +109,7 @@ impl<S: Store> Running<S> {
     /// Checks the store, as the first operation.
     pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
         let mut call = self.call_within(limit);
-        attempts!(call, |deadline, _attempt| self.store.check(deadline))
+        attempts!(call, |attempt| self.store.check(attempt.deadline))
     }
 }
 
@@ -145,12 +145,12 @@ impl<S: Store> Call<'_, S> {
         self.cause = None;
     }
 
-    /// The deadline of the next attempt. An error if an attempt has failed and the time is over.
-    pub(crate) fn begin(&mut self) -> Result<Deadline, BackendError> {
+    /// The next attempt. An error if an attempt has failed and the time is over.
+    pub(crate) fn begin(&mut self) -> Result<Attempt<'_, S>, BackendError> {
         if self.cause.is_some() && self.running.time.has_passed(self.deadline) {
             return Err(self.give_up());
         }
-        Ok(self.deadline)
+        Ok(Attempt::new(self.deadline, &mut self.notes))
     }
 
     /// Records a failed attempt, and waits before the next one. An error if no other attempt is

@@ -252,8 +252,8 @@ impl<S: Store> Cleanup<S> {
     async fn release(&self) -> Result<(), BackendError> {
         let (store, record) = (&self.running.store, self.record.as_ref());
         let mut call = self.running.call();
-        let released = attempts!(call, |deadline, attempt| {
-            store.release(&self.request, record, self.left.ending, deadline, attempt)
+        let released = attempts!(call, |attempt| {
+            store.release(&self.request, record, self.left.ending, attempt)
         });
         released.map(drop)
     }

@@ -48,13 +48,7 @@ impl<S: Store> Running<S> {
             let mut call = self.call();
             attempts!(
                 call,
-                |deadline, attempt| self.store.release(
-                    request,
-                    Some(&record),
-                    ending,
-                    deadline,
-                    attempt
-                ),
+                |attempt| self.store.release(request, Some(&record), ending, attempt),
                 |failure| repeated |= may_have_been_done(failure)
             )
         };
@@ -116,10 +110,10 @@ impl<S: Store> Running<S> {
                 break None;
             }
             let deadline = match call.begin() {
-                Ok(deadline) => deadline,
+                Ok(attempt) => attempt.deadline,
                 Err(error) => break Some(error),
             };
-            let renewed = self.store.renew(&mut due, deadline, &mut call.attempt);
+            let renewed = self.store.renew(&mut due, deadline);
             let mut renewed = renewed.await.into_iter();
             debug_assert_eq!(renewed.len(), due.len(), "an answer for each");
             let mut again = None;
@@ -179,20 +173,18 @@ impl<S: Store> Running<S> {
     pub(crate) async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         let mut call = self.call();
         let mut repeated = false;
-        let forgotten = attempts!(
-            call,
-            |deadline, attempt| self.store.forget(key, deadline, attempt),
-            |failure| repeated |= may_have_been_done(failure)
-        );
+        let forgotten = attempts!(call, |attempt| self.store.forget(key, attempt), |failure| {
+            repeated |= may_have_been_done(failure)
+        });
         // An earlier attempt that was not answered may have removed the mark.
         Ok(forgotten? || repeated)
     }
 
     pub(crate) async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
         let mut call = self.call();
-        attempts!(call, |deadline, _attempt| self
+        attempts!(call, |attempt| self
             .store
-            .raise_tokens(floor, deadline))
+            .raise_tokens(floor, attempt.deadline))
     }
 
     /// Ends the lease or the place of another owner, which learns this from the store. Repeating
@@ -205,7 +197,7 @@ impl<S: Store> Running<S> {
         let mut repeated = false;
         let freed = attempts!(
             call,
-            |deadline, attempt| self.store.break_off(broken, deadline, attempt),
+            |attempt| self.store.break_off(broken, attempt),
             |failure| repeated |= failure.applied != Applied::No
         )?;
         // The store may not notify the waiters of this process.
@@ -215,9 +207,7 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let mut call = self.call();
-        let mut lock = attempts!(call, |deadline, attempt| self
-            .store
-            .inspect(key, deadline, attempt))?;
+        let mut lock = attempts!(call, |attempt| self.store.inspect(key, attempt))?;
         if let Some(lock) = &mut lock {
             lock.stored_as = self.store.stored_as(key);
         }
@@ -231,9 +221,7 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let mut call = self.call();
-        parts!(call, |deadline, attempt| self
-            .store
-            .list(prefix, deadline, attempt))
+        parts!(call, |attempt| self.store.list(prefix, attempt))
     }
 
     pub(crate) async fn list_some(
@@ -242,9 +230,7 @@ impl<S: Store> Running<S> {
         most: usize,
     ) -> Result<Listed, BackendError> {
         let mut call = self.call();
-        parts!(call, |deadline, attempt| self
-            .store
-            .list_some(prefix, most, deadline, attempt))
+        parts!(call, |attempt| self.store.list_some(prefix, most, attempt))
     }
 }
 
@@ -265,9 +251,10 @@ impl<S: Store> Running<S> {
     pub(super) async fn disown(self: Arc<Self>, key: Arc<str>, place: String, claim: Duration) {
         let knows = |owner| self.events.knows(owner, &key);
         let mut call = self.call_within(claim);
-        let undone = attempts!(call, |deadline, attempt| self
-            .store
-            .disown(&key, &place, &knows, deadline, attempt));
+        let undone = attempts!(call, |attempt| {
+            let deadline = attempt.deadline;
+            self.store.disown(&key, &place, &knows, deadline)
+        });
         if let Err(error) = undone {
             tracing::debug!(
                 target: "dlock::store",

@@ -215,10 +215,10 @@ impl<S: Store> Running<S> {
     pub(crate) fn leave_behind(
         self: &Arc<Self>,
         request: &Request,
-        attempt: S::Attempt,
+        notes: S::Notes,
         left: &LeftBehind,
     ) {
-        let abandoned = self.store.abandon(request, attempt, left);
+        let abandoned = self.store.abandon(request, notes, left);
         // A caller that still waits for a connection has sent nothing.
         if abandoned.flight.is_some()
             || abandoned.record.is_some()

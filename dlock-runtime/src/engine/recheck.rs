@@ -175,9 +175,9 @@ impl<S: Store> Running<S> {
         // The rest of the request timeout is left to the waiters themselves.
         let mut call = self.call_within(self.request_timeout / 2);
         let mut asked = self.time.now();
-        let answered = attempts!(call, |deadline, _attempt| {
+        let answered = attempts!(call, |attempt| {
             asked = self.time.now();
-            self.store.recheck(&mut waited, beats, deadline)
+            self.store.recheck(&mut waited, beats, attempt.deadline)
         });
         if answered.is_ok() {
             self.events.answered(asked);

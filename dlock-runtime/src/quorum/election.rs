@@ -22,7 +22,7 @@ use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::origin::unix_ms;
 use crate::backend::{BackendError, Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
+use crate::store::{Attempt, Attempted, Behind, Ending, Failure, Granted, Take, Want};
 use crate::sync::Mutex;
 
 /// How long a won election still waits for voters to which no connection was open: at the first
@@ -31,7 +31,7 @@ const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
 
 /// What an acquisition remembers from election to election.
 #[derive(Default)]
-pub struct Attempt<A> {
+pub struct Notes<A> {
     /// The owners of the elections so far, the latest first. A vote that an earlier election has
     /// left at a voter is being given back, so it does not count as a holder of the lock.
     owners: VecDeque<Owner>,
@@ -47,7 +47,7 @@ pub struct Attempt<A> {
 /// This many owners are remembered. Older elections have been given back.
 const REMEMBERED: usize = 16;
 
-impl<A> Attempt<A> {
+impl<A> Notes<A> {
     /// The request as the voters see it in the next election. The first election uses the
     /// request's own owner, which no other election has.
     fn next(&mut self, request: &Request) -> Result<Request, BackendError> {
@@ -79,25 +79,25 @@ impl<V: Voter> Quorum<V> {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt<V::Attempt>,
-    ) -> Result<Take<Self>, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
+        let Attempt { deadline, notes } = attempt;
         let sent_at = self.time.now();
-        let candidate = attempt.next(request).map_err(Failure::refused)?;
+        let candidate = notes.next(request).map_err(Failure::refused)?;
         // A release that is reported from now on is a cause to ask again.
         let since = match want {
             Want::First | Want::Try => None,
-            Want::Queue { .. } => Some(self.subscription(request, attempt).count()),
+            Want::Queue { .. } => Some(self.subscription(request, notes).count()),
         };
         let patience = self.patience_for(request.ttl);
         // The last attempt of a call gets time to ask, too.
         let end = deadline
             .max(self.time.after(patience / 4))
             .min(self.time.after(patience));
-        attempt.ending = None;
-        attempt.parts.clear();
-        attempt.parts.resize_with(self.members.len(), Part::default);
-        let (ballot, raised) = self.hold(&candidate, attempt, sent_at, end).await;
+        notes.ending = None;
+        notes.parts.clear();
+        notes.parts.resize_with(self.members.len(), Part::default);
+        let (ballot, raised) = self.hold(&candidate, notes, sent_at, end).await;
         let take = match ballot.outcome() {
             Outcome::Won => {
                 let Raised { sure, failed } = raised;
@@ -107,14 +107,14 @@ impl<V: Voter> Quorum<V> {
                     return Ok(Take::Granted(Granted {
                         token: first_token(last),
                         sent_at,
-                        record: self.grant(&candidate, attempt, last, sure, election),
+                        record: self.grant(&candidate, notes, last, sure, election),
                     }));
                 }
-                self.leave(request, attempt);
+                self.leave(request, notes);
                 return Err(self.too_few(sure.len(), &failed));
             }
             Outcome::NoQuorum(error) => {
-                self.give_back(&candidate, attempt, end).await;
+                self.give_back(&candidate, notes, end).await;
                 return Err(Failure::refused(error));
             }
             Outcome::Held => since.map_or(Take::Busy, |watch| {
@@ -126,7 +126,7 @@ impl<V: Voter> Quorum<V> {
             Outcome::Split => Take::Contended,
         };
         self.events.answered(sent_at);
-        self.give_back(&candidate, attempt, end).await;
+        self.give_back(&candidate, notes, end).await;
         Ok(take)
     }
 
@@ -135,11 +135,11 @@ impl<V: Voter> Quorum<V> {
     async fn hold(
         &self,
         candidate: &Request,
-        attempt: &mut Attempt<V::Attempt>,
+        notes: &mut Notes<V::Notes>,
         sent_at: Instant,
         deadline: Deadline,
     ) -> (Ballot, Raised) {
-        let Attempt { owners, parts, .. } = attempt;
+        let Notes { owners, parts, .. } = notes;
         let chosen = self.chosen();
         let is_connected = |voter: &usize| self.members[*voter].voter().is_connected();
         let connected: VoterSet = chosen.iter().copied().filter(is_connected).collect();
@@ -197,7 +197,7 @@ impl<V: Voter> Quorum<V> {
             raised = raising.await;
         }
         for voter in &questions.end() | &ballot.failed() {
-            self.members[voter].doubt(V::asked_over(&parts[voter].attempt));
+            self.members[voter].doubt(V::asked_over(&parts[voter].notes));
         }
         (ballot, raised)
     }
@@ -206,17 +206,17 @@ impl<V: Voter> Quorum<V> {
     fn grant(
         &self,
         candidate: &Request,
-        attempt: &mut Attempt<V::Attempt>,
+        notes: &mut Notes<V::Notes>,
         last: u64,
         sure: VoterSet,
         election: Duration,
-    ) -> Arc<Votes<V::Attempt>> {
+    ) -> Arc<Votes<V::Notes>> {
         candidate.holds_since(unix_ms());
         if let Some(process) = candidate.owner.process() {
             self.turns.got(&candidate.key, process, election);
         }
         let (mut may_have, mut in_flight) = (sure.clone(), Vec::new());
-        let parts = std::mem::take(&mut attempt.parts);
+        let parts = std::mem::take(&mut notes.parts);
         for (part, member) in parts.into_iter().zip(&self.members) {
             member.voter().given(last);
             let may_be_had = !part.left.in_flight && !part.left.is_nothing();
@@ -243,34 +243,35 @@ impl<V: Voter> Quorum<V> {
     async fn give_back(
         &self,
         candidate: &Request,
-        attempt: &mut Attempt<V::Attempt>,
+        notes: &mut Notes<V::Notes>,
         deadline: Deadline,
     ) {
-        attempt.ending();
-        let had = attempt.parts.iter_mut().zip(&self.members);
+        notes.ending();
+        let had = notes.parts.iter_mut().zip(&self.members);
         let had = had.filter(|(part, _)| part.left.there && part.left.unknown.is_none());
         let releases = had.map(async |(part, member)| {
-            let (voter, mut attempt) = (member.voter(), V::Attempt::default());
+            let (voter, mut notes) = (member.voter(), V::Notes::default());
             let ending = Ending::Outvoted;
-            let release = voter.release(candidate, None, ending, deadline, &mut attempt);
+            let attempt = Attempt::new(deadline, &mut notes);
+            let release = voter.release(candidate, None, ending, attempt);
             if release.await.is_ok() {
                 *part = Part::default();
             }
         });
         join_all(releases).await;
-        self.leave(candidate, attempt);
+        self.leave(candidate, notes);
     }
 
     /// Leaves the rest of an election to the engines of the voters.
-    pub(super) fn leave(&self, request: &Request, attempt: &mut Attempt<V::Attempt>) {
-        let owner = attempt.owners.front().copied();
+    pub(super) fn leave(&self, request: &Request, notes: &mut Notes<V::Notes>) {
+        let owner = notes.owners.front().copied();
         let candidate = request.granted_to(owner.unwrap_or(request.owner));
-        let ending = attempt.ending();
-        for (mut part, member) in attempt.parts.drain(..).zip(&self.members) {
+        let ending = notes.ending();
+        for (mut part, member) in notes.parts.drain(..).zip(&self.members) {
             if !part.left.is_nothing() {
                 part.left.ending = ending;
                 let engine = &member.engine;
-                engine.leave_behind(&candidate, part.attempt, &part.left);
+                engine.leave_behind(&candidate, part.notes, &part.left);
             }
         }
     }
@@ -285,22 +286,22 @@ mod tests {
 
     #[test]
     fn an_earlier_election_is_nobody_else() {
-        let mut attempt = Attempt::<()>::default();
+        let mut notes = Notes::<()>::default();
         let request = Request::new("key", Mode::Write, Duration::from_secs(1));
-        let next = |attempt: &mut Attempt<()>| {
-            let election = attempt.next(&request).expect("a random number");
+        let next = |notes: &mut Notes<()>| {
+            let election = notes.next(&request).expect("a random number");
             assert_eq!(request.asker(), election.owner);
             election.owner
         };
-        let first = next(&mut attempt);
+        let first = next(&mut notes);
         assert_eq!(first, request.owner, "it has been drawn already");
-        assert!(attempt.owners.contains(&first));
-        assert!(!attempt.owners.contains(&Owner::unique()));
+        assert!(notes.owners.contains(&first));
+        assert!(!notes.owners.contains(&Owner::unique()));
         for _ in 0..REMEMBERED {
-            assert_ne!(next(&mut attempt), first);
+            assert_ne!(next(&mut notes), first);
         }
         assert!(
-            !attempt.owners.contains(&first),
+            !notes.owners.contains(&first),
             "it would grow without an end"
         );
     }

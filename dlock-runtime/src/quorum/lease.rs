@@ -43,7 +43,7 @@ pub(super) struct State<A> {
 struct Renewal<V: Voter> {
     /// The request, with the owner that the voters know.
     request: Request,
-    votes: Arc<Votes<V::Attempt>>,
+    votes: Arc<Votes<V::Notes>>,
     extended: VoterSet,
     gone: VoterSet,
     failed: Vec<BackendError>,
@@ -178,7 +178,7 @@ impl<V: Voter> Quorum<V> {
 
     /// Gives back what is left of a lost lease, without waiting for it: the body may continue for
     /// a long time.
-    fn let_go(&self, vote: &Request, votes: &Votes<V::Attempt>) {
+    fn let_go(&self, vote: &Request, votes: &Votes<V::Notes>) {
         for voter in self.may_have(vote, votes) {
             self.members[voter].engine.give_back(vote);
         }
@@ -186,7 +186,7 @@ impl<V: Voter> Quorum<V> {
 
     /// All voters that may have the vote. Requests for it that are in flight are left to their
     /// engines.
-    fn may_have(&self, vote: &Request, votes: &Votes<V::Attempt>) -> VoterSet {
+    fn may_have(&self, vote: &Request, votes: &Votes<V::Notes>) -> VoterSet {
         let (voters, in_flight) = {
             let mut state = votes.state.lock();
             let in_flight = std::mem::take(&mut state.in_flight);
@@ -194,7 +194,7 @@ impl<V: Voter> Quorum<V> {
         };
         for (voter, part) in in_flight {
             let engine = &self.members[voter].engine;
-            engine.leave_behind(vote, part.attempt, &part.left);
+            engine.leave_behind(vote, part.notes, &part.left);
         }
         voters
     }
@@ -204,7 +204,7 @@ impl<V: Voter> Quorum<V> {
     pub(super) async fn free(
         &self,
         request: &Request,
-        votes: &Votes<V::Attempt>,
+        votes: &Votes<V::Notes>,
         deadline: Deadline,
     ) -> Result<Freed, Failure> {
         let vote = request.granted_to(votes.owner);
@@ -256,8 +256,8 @@ impl<V: Voter> Quorum<V> {
 struct Asking<'a, V: Voter> {
     member: &'a Member<V>,
     request: &'a Request,
-    votes: &'a Votes<V::Attempt>,
-    part: Part<V::Attempt>,
+    votes: &'a Votes<V::Notes>,
+    part: Part<V::Notes>,
 }
 
 impl<V: Voter> Drop for Asking<'_, V> {

@@ -20,7 +20,7 @@ use crate::engine::Running;
 use crate::engine::call::{attempts, parts};
 use crate::engine::time::Backoff;
 use crate::outlast::outlast;
-use crate::store::{Cause, Context, Failure, LeftBehind};
+use crate::store::{Attempt, Cause, Context, Failure, LeftBehind};
 use crate::sync::{Mutex, found};
 
 /// How soon a healthy voter answers, even on a busy machine.
@@ -48,7 +48,7 @@ pub(super) struct Member<V: Voter> {
 /// One voter's part in an election.
 #[derive(Default)]
 pub(super) struct Part<A> {
-    pub(super) attempt: A,
+    pub(super) notes: A,
     pub(super) left: LeftBehind,
 }
 
@@ -95,13 +95,13 @@ impl<V: Voter> Member<V> {
     pub(super) async fn vote(
         &self,
         request: &Request,
-        part: &mut Part<V::Attempt>,
+        part: &mut Part<V::Notes>,
         deadline: Deadline,
     ) -> Vote {
         let asked = self.engine.time.now();
         part.left.in_flight = true;
-        let voting = self.voter().vote(request, deadline, &mut part.attempt);
-        match voting.await {
+        let attempt = Attempt::new(deadline, &mut part.notes);
+        match self.voter().vote(request, attempt).await {
             Ok(vote) => {
                 part.left.in_flight = false;
                 part.left.there = !matches!(vote, Vote::No(_));
@@ -117,9 +117,7 @@ impl<V: Voter> Member<V> {
     /// The keys of its locks that begin so. Each step has as long as an answer may take.
     pub(super) async fn keys(&self, prefix: &str) -> Result<BTreeSet<String>, BackendError> {
         let mut call = self.engine.call();
-        parts!(call, |deadline, attempt| self
-            .voter()
-            .keys(prefix, deadline, attempt))
+        parts!(call, |attempt| self.voter().keys(prefix, attempt))
     }
 
     /// Called when the lock is granted by other votes. Returns the part if its request is still
@@ -127,13 +125,13 @@ impl<V: Voter> Member<V> {
     pub(super) fn in_flight(
         &self,
         request: &Request,
-        part: Part<V::Attempt>,
-    ) -> Option<Part<V::Attempt>> {
+        part: Part<V::Notes>,
+    ) -> Option<Part<V::Notes>> {
         if let Some(sent_at) = part.left.unknown {
             self.engine.note_unknown(request, None, sent_at);
         }
         // Otherwise it was not sent.
-        let was_sent = part.left.in_flight && V::asked_over(&part.attempt).is_some();
+        let was_sent = part.left.in_flight && V::asked_over(&part.notes).is_some();
         was_sent.then_some(part)
     }
 

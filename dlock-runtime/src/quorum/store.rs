@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 use super::ballot::no_quorum;
-use super::election::Attempt;
+use super::election::Notes;
 use super::lease::Votes;
 use super::look::{AT_THE_START, is_out};
 use super::member::Member;
@@ -22,8 +22,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Break, Context, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening,
-    Store, Take, Waited, Want, Whose,
+    Abandoned, Attempt, Attempted, Break, Context, Due, Ending, Freed, Late, LeftBehind, Looks,
+    Opening, Store, Take, Waited, Want, Whose,
 };
 
 /// How long a waiter that was woken by the first voter waits for more of them: a release reaches
@@ -32,8 +32,8 @@ const RELEASE_SPREADS: Duration = Duration::from_millis(20);
 
 impl<V: Voter> Store for Quorum<V> {
     type Config = Voters<V::Config>;
-    type Record = Arc<Votes<V::Attempt>>;
-    type Attempt = Attempt<V::Attempt>;
+    type Record = Arc<Votes<V::Notes>>;
+    type Notes = Notes<V::Notes>;
     /// The voters' engines follow what is in flight.
     type Flight = Infallible;
     /// The wait is for a message after this number of messages.
@@ -80,7 +80,7 @@ impl<V: Voter> Store for Quorum<V> {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.see_to_voters(deadline).await
     }
 
@@ -169,17 +169,16 @@ impl<V: Voter> Store for Quorum<V> {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt<V::Attempt>,
-    ) -> Result<Take<Self>, Failure> {
-        if matches!(want, Want::Queue { .. }) && attempt.subscription.is_none() {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
+        if matches!(want, Want::Queue { .. }) && attempt.notes.subscription.is_none() {
             // A release before the subscription is active would be missed.
             let limit = self.time.after(self.patience_for(request.ttl));
-            let subscription = self.subscription(request, attempt);
+            let subscription = self.subscription(request, attempt.notes);
             let listened = subscription.listened(self.majority());
             let _ = self.time.bound(limit, listened).await;
         }
-        self.elect(request, want, deadline, attempt).await
+        self.elect(request, want, attempt).await
     }
 
     /// The lease keeper repeats a renewal that has failed. The other leases of the batch must not
@@ -188,32 +187,26 @@ impl<V: Voter> Store for Quorum<V> {
         self.patience_for(shortest)
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt<V::Attempt>,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         self.extend(due, deadline).await
     }
 
     async fn release(
         &self,
         request: &Request,
-        votes: Option<&Arc<Votes<V::Attempt>>>,
+        votes: Option<&Arc<Votes<V::Notes>>>,
         _: Ending,
-        deadline: Deadline,
-        _: &mut Attempt<V::Attempt>,
-    ) -> Result<Freed, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         match votes {
-            Some(votes) => self.free(request, votes, deadline).await,
+            Some(votes) => self.free(request, votes, attempt.deadline).await,
             None => Ok(Freed::NotHeld),
         }
     }
 
     /// Raising more than half of the counters is enough; the others are raised by processes that
     /// know the floor. See [`ballot`](super::ballot).
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         let voters = || self.members.iter().map(|member| member.voter());
         voters().for_each(|voter| voter.given(floor));
         let raise = |member: &'_ Arc<Member<V>>| {
@@ -224,14 +217,9 @@ impl<V: Voter> Store for Quorum<V> {
         raised.await.map(drop)
     }
 
-    async fn break_off(
-        &self,
-        broken: &Break,
-        deadline: Deadline,
-        _: &mut Attempt<V::Attempt>,
-    ) -> Result<Freed, Failure> {
+    async fn break_off(&self, broken: &Break, attempt: Attempt<'_, Self>) -> Attempted<Freed> {
         match broken.whose {
-            Whose::Holder(_) => self.break_votes(broken, deadline).await,
+            Whose::Holder(_) => self.break_votes(broken, attempt.deadline).await,
             Whose::Waiter(_) => Err(broken.refused(self.name)),
         }
     }
@@ -244,15 +232,15 @@ impl<V: Voter> Store for Quorum<V> {
     fn abandon(
         &self,
         request: &Request,
-        mut attempt: Attempt<V::Attempt>,
+        mut notes: Notes<V::Notes>,
         _: &LeftBehind,
     ) -> Abandoned<Self> {
-        self.leave(request, &mut attempt);
+        self.leave(request, &mut notes);
         Abandoned::at_rest(None)
     }
 
     /// The voters' engines track late commands.
-    fn late(&self, _: &Request, _: Option<&Arc<Votes<V::Attempt>>>, _: Instant) -> Late {
+    fn late(&self, _: &Request, _: Option<&Arc<Votes<V::Notes>>>, _: Instant) -> Late {
         Late::Never
     }
 
@@ -260,9 +248,9 @@ impl<V: Voter> Store for Quorum<V> {
         &self,
         request: &Request,
         since: u64,
-        attempt: &mut Attempt<V::Attempt>,
-    ) -> Result<(), Failure> {
-        let subscription = self.subscription(request, attempt);
+        notes: &mut Notes<V::Notes>,
+    ) -> Attempted<()> {
+        let subscription = self.subscription(request, notes);
         subscription.freed(since, 1).await;
         let all = subscription.freed(since, self.majority());
         let _ = self.time.bound(self.time.after(RELEASE_SPREADS), all).await;
@@ -279,7 +267,7 @@ impl<V: Voter> Store for Quorum<V> {
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
         let limit = deadline.min(self.time.after(self.patience));
         let asked = self.time.now();
@@ -312,26 +300,20 @@ impl<V: Voter> Store for Quorum<V> {
         all
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt<V::Attempt>,
-    ) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
         let look = async |member: &Arc<Member<V>>| {
             let lock = member.engine.inspect(key).await?;
             Ok(lock.into_iter().collect())
         };
-        Ok(self.agreed(Some(deadline), look).await?.into_iter().next())
+        Ok(self
+            .agreed(Some(attempt.deadline), look)
+            .await?
+            .into_iter()
+            .next())
     }
 
     /// Ends when the voters do: each has as much time for each of its steps as an answer may take.
-    async fn list(
-        &self,
-        prefix: &str,
-        _: Deadline,
-        _: &mut Attempt<V::Attempt>,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+    async fn list(&self, prefix: &str, _: Attempt<'_, Self>) -> Attempted<Option<Vec<LockInfo>>> {
         let agreed = self.agreed(None, |member| member.engine.list(prefix));
         agreed.await.map(Some)
     }
@@ -341,10 +323,9 @@ impl<V: Voter> Store for Quorum<V> {
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt<V::Attempt>,
-    ) -> Result<Option<Listed>, Failure> {
-        self.next_of_list(prefix, most, deadline, &mut attempt.listing)
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Listed>> {
+        self.next_of_list(prefix, most, deadline, &mut notes.listing)
             .await
     }
 }
@@ -359,10 +340,10 @@ impl<V: Voter> Quorum<V> {
     pub(super) fn subscription<'a>(
         &self,
         request: &Request,
-        attempt: &'a mut Attempt<V::Attempt>,
+        notes: &'a mut Notes<V::Notes>,
     ) -> &'a Subscription {
         let subscribe = || self.subscriptions.subscribe(&request.key);
-        attempt.subscription.get_or_insert_with(subscribe)
+        notes.subscription.get_or_insert_with(subscribe)
     }
 }
 

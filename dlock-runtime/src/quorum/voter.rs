@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backend::Request;
 use crate::backend::{BackendError, LockInfo, Mode, Owner};
 use crate::deadline::Deadline;
-use crate::store::{Failure, Store};
+use crate::store::{Attempt, Attempted, Store};
 
 /// A store that can be one voter of a quorum. Of [`Store`] it needs neither `take` nor the
 /// methods for waiting. Its `renew` and `release` act on a vote, and its `follow` on a request
@@ -49,16 +49,11 @@ pub trait Voter: Store<Record = ()> {
     fn vote(
         &self,
         request: &Request,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Vote, Failure>> + Send;
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Vote>> + Send;
 
     /// Raises the token counter to `last`, if it is lower.
-    fn raise(
-        &self,
-        last: u64,
-        deadline: Deadline,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn raise(&self, last: u64, deadline: Deadline) -> impl Future<Output = Attempted<()>> + Send;
 
     /// Notes that token numbers up to `last` have been granted. If the counter is lost, it must
     /// begin above.
@@ -69,23 +64,22 @@ pub trait Voter: Store<Record = ()> {
         &self,
         keys: &[Arc<str>],
         deadline: Deadline,
-    ) -> impl Future<Output = Result<Vec<Option<Holder>>, Failure>> + Send;
+    ) -> impl Future<Output = Attempted<Vec<Option<Holder>>>> + Send;
 
     /// The keys of the locks that begin with `prefix`, as far as this voter has them. `None`: there
     /// is more to ask, as with [`Store::list`].
     fn keys(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<BTreeSet<String>>, Failure>> + Send;
+        attempt: Attempt<'_, Self>,
+    ) -> impl Future<Output = Attempted<Option<BTreeSet<String>>>> + Send;
 
     /// What this voter knows of these locks. Those that are free are left out.
     fn look_at_each(
         &self,
         keys: &[String],
         deadline: Deadline,
-    ) -> impl Future<Output = Result<Vec<LockInfo>, Failure>> + Send;
+    ) -> impl Future<Output = Attempted<Vec<LockInfo>>> + Send;
 
     /// Listens to these keys, and to no others. From then on,
     /// [`Events::freed`](crate::store::Events::freed) reports votes for them that were given
@@ -95,11 +89,11 @@ pub trait Voter: Store<Record = ()> {
         keys: &BTreeSet<Arc<str>>,
         listening: &mut Self::Listening,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    ) -> impl Future<Output = Attempted<()>> + Send;
 
-    /// The connection of the question whose answer this attempt awaits. `None`: it was not sent,
-    /// or has been answered.
-    fn asked_over(attempt: &Self::Attempt) -> Option<Self::Connection>;
+    /// The connection of the question whose answer is awaited. `None`: it was not sent, or has been
+    /// answered.
+    fn asked_over(notes: &Self::Notes) -> Option<Self::Connection>;
 
     /// Checks whether the voter answers: over this connection, which is closed if it does not, or
     /// over the manager's own, which is opened if necessary.
@@ -107,7 +101,7 @@ pub trait Voter: Store<Record = ()> {
         &self,
         connection: Option<&Self::Connection>,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    ) -> impl Future<Output = Attempted<()>> + Send;
 }
 
 /// The answer of a voter to a request for its vote.

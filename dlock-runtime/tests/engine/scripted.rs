@@ -21,8 +21,9 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{
-    Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Followed, Freed,
-    Granted, Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Behind, Break, Cause, Context, Due, Ending, Failure,
+    Followed, Freed, Granted, Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited,
+    Want,
 };
 use crate::sync::{Mutex, MutexGuard};
 
@@ -818,7 +819,7 @@ impl Link {
 }
 
 #[derive(Default)]
-pub(super) struct Attempt {
+pub(super) struct Notes {
     in_flight: Option<Link>,
     listens: bool,
     lists: u32,
@@ -836,7 +837,7 @@ pub(super) const LISTS: u32 = 3;
 impl<P: Proof> Store for Scripted<P> {
     type Config = Arc<Sim>;
     type Record = P;
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = (Link, Ending);
     type Watch = Before;
     type Seen = ();
@@ -882,9 +883,9 @@ impl<P: Proof> Store for Scripted<P> {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        let mut attempt = Attempt::default();
-        let looked = self.send(Command::Look, None, deadline, &mut attempt).await;
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
+        let mut notes = Notes::default();
+        let looked = self.send(Command::Look, None, deadline, &mut notes).await;
         looked.map(drop)
     }
 
@@ -913,11 +914,11 @@ impl<P: Proof> Store for Scripted<P> {
         self.sim.state().closed = true;
     }
 
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         let fate = self.sim.state().fates.pop_front();
-        let mut attempt = Attempt::default();
+        let mut notes = Notes::default();
         let command = Command::Raise(floor);
-        match self.send(command, fate, deadline, &mut attempt).await?.0 {
+        match self.send(command, fate, deadline, &mut notes).await?.0 {
             Answer::Done(_) => Ok(()),
             answer => Err(failed(answer)),
         }
@@ -948,9 +949,8 @@ impl<P: Proof> Store for Scripted<P> {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let (owner, ttl) = (request.owner, lasts::<P>(request.ttl));
         let command = match want {
             Want::First if P::OPENING == Opening::First => Command::First(owner, ttl),
@@ -959,8 +959,8 @@ impl<P: Proof> Store for Scripted<P> {
         };
         let waits = matches!(want, Want::Queue { .. });
         let listens_for = self.sim.state().listens_for;
-        if let Some(listens_for) = listens_for.filter(|_| waits && !attempt.listens) {
-            attempt.listens = true;
+        if let Some(listens_for) = listens_for.filter(|_| waits && !notes.listens) {
+            notes.listens = true;
             self.sim.state().sent.push("listen");
             sleep(listens_for).await;
         }
@@ -969,7 +969,7 @@ impl<P: Proof> Store for Scripted<P> {
             state.asked_for_a_place |= waits;
             state.fates.pop_front()
         };
-        let (answer, sent_at) = self.send(command, fate, deadline, attempt).await?;
+        let (answer, sent_at) = self.send(command, fate, deadline, notes).await?;
         let (lost, confirms, records) = {
             let mut state = self.sim.state();
             let lost = state.places_lost.pop_front();
@@ -983,7 +983,7 @@ impl<P: Proof> Store for Scripted<P> {
             Answer::Granted { token, session } => Ok(Take::Granted(Granted {
                 token,
                 sent_at: match confirms {
-                    true => self.confirmed(request, deadline, attempt).await?,
+                    true => self.confirmed(request, deadline, notes).await?,
                     false => sent_at,
                 },
                 record: P::of(session, &records),
@@ -995,17 +995,14 @@ impl<P: Proof> Store for Scripted<P> {
         }
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::new();
         for due in due {
             let command = Command::Renew(due.request.owner, lasts::<P>(due.request.ttl));
             let fate = self.sim.state().fates.pop_front();
-            let answer = self.send(command, fate, deadline, attempt).await;
+            let answer = self
+                .send(command, fate, deadline, &mut Notes::default())
+                .await;
             due.record.extended();
             renewed.push(answer.and_then(|(answer, sent_at)| match answer {
                 Answer::Done(true) => Ok(Renewed::Extended {
@@ -1023,9 +1020,8 @@ impl<P: Proof> Store for Scripted<P> {
         request: &Request,
         record: Option<&P>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let fate = match ending {
             Ending::Released | Ending::Done(_) => self.sim.state().fates.pop_front(),
             Ending::Left | Ending::Outvoted => None,
@@ -1039,7 +1035,7 @@ impl<P: Proof> Store for Scripted<P> {
         };
         let refuses = self.sim.state().refuses_releases.clone();
         let fate = refuses.as_ref().map(|_| Fate::Refused).or(fate);
-        match self.send(command, fate, deadline, attempt).await?.0 {
+        match self.send(command, fate, deadline, notes).await?.0 {
             Answer::Refused if refuses.is_some() => {
                 Err(Failure::stop(refuses.unwrap_or_else(foreign)))
             }
@@ -1056,11 +1052,10 @@ impl<P: Proof> Store for Scripted<P> {
     async fn forget(
         &self,
         _key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<bool, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
         let fate = self.sim.state().fates.pop_front();
-        match self.send(Command::Forget, fate, deadline, attempt).await?.0 {
+        match self.send(Command::Forget, fate, deadline, notes).await?.0 {
             Answer::Done(forgotten) => Ok(forgotten),
             answer => Err(failed(answer)),
         }
@@ -1071,15 +1066,14 @@ impl<P: Proof> Store for Scripted<P> {
     async fn break_off(
         &self,
         broken: &Break,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let holder = broken.only_holder("scripted")?;
         let held_by = self.sim.holder();
         let shown = held_by.filter(|owner| owner.to_string() == holder.owner);
         let command = Command::Release(shown.unwrap_or_else(Owner::unique), false);
         let fate = self.sim.state().fates.pop_front();
-        match self.send(command, fate, deadline, attempt).await?.0 {
+        match self.send(command, fate, deadline, notes).await?.0 {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) => Ok(Freed::NotHeld),
             answer => Err(failed(answer)),
@@ -1092,10 +1086,13 @@ impl<P: Proof> Store for Scripted<P> {
         granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let fate = self.sim.state().fates.pop_front();
-        match self.send(Command::Look, fate, deadline, attempt).await?.0 {
+        match self
+            .send(Command::Look, fate, deadline, &mut Notes::default())
+            .await?
+            .0
+        {
             Answer::Looked(_) => {}
             answer => return Err(failed(answer)),
         }
@@ -1112,8 +1109,8 @@ impl<P: Proof> Store for Scripted<P> {
         BackendError::unavailable(format!("silent for {for_long:?}"))
     }
 
-    fn abandon(&self, _request: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.in_flight.map(|link| (link, left.ending)))
+    fn abandon(&self, _request: &Request, notes: Notes, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.in_flight.map(|link| (link, left.ending)))
     }
 
     async fn follow(&self, (flight, ending): (Link, Ending), request: &Request) -> Followed {
@@ -1165,12 +1162,7 @@ impl<P: Proof> Store for Scripted<P> {
         self.sim.state().ended.contains(&scope.0)
     }
 
-    async fn wait(
-        &self,
-        _request: &Request,
-        watch: Before,
-        _attempt: &mut Attempt,
-    ) -> Result<(), Failure> {
+    async fn wait(&self, _request: &Request, watch: Before, _attempt: &mut Notes) -> Attempted<()> {
         if watch.fails {
             let lasts = self.sim.state().watch_fails_after;
             sleep(ONE_WAY + lasts).await;
@@ -1189,11 +1181,9 @@ impl<P: Proof> Store for Scripted<P> {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let mut attempt = Attempt::default();
-        let answer = self
-            .send(Command::Look, None, deadline, &mut attempt)
-            .await?;
+    ) -> Attempted<()> {
+        let mut notes = Notes::default();
+        let answer = self.send(Command::Look, None, deadline, &mut notes).await?;
         let mut state = self.sim.state();
         let keys = waited.iter().map(|key| key.key.to_string());
         state.rechecked.push(keys.collect());
@@ -1234,10 +1224,9 @@ impl<P: Proof> Store for Scripted<P> {
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        self.send(Command::Look, None, deadline, attempt).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
+        self.send(Command::Look, None, deadline, notes).await?;
         Ok(self
             .sim
             .shown(|lock| lock.key == key)
@@ -1251,16 +1240,15 @@ impl<P: Proof> Store for Scripted<P> {
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
         if let Some(shown) = self.sim.shown(|lock| lock.key.starts_with(prefix)) {
-            self.send(Command::Look, None, deadline, attempt).await?;
+            self.send(Command::Look, None, deadline, notes).await?;
             return Ok(Some(shown));
         }
         sleep(Duration::from_secs(4)).await;
-        attempt.lists += 1;
-        Ok((attempt.lists == LISTS).then(Vec::new))
+        notes.lists += 1;
+        Ok((notes.lists == LISTS).then(Vec::new))
     }
 }
 
@@ -1281,11 +1269,11 @@ impl<P: Proof> Scripted<P> {
         &self,
         request: &Request,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<std::time::Instant, Failure> {
         let command = Command::Confirm(request.owner, request.ttl);
         let fate = self.sim.state().fates.pop_front();
-        let failure = match self.send(command, fate, deadline, attempt).await {
+        let failure = match self.send(command, fate, deadline, notes).await {
             Ok((Answer::Done(true), sent_at)) => return Ok(sent_at),
             Ok((Answer::Done(false), _)) => Failure::not_sent(),
             Ok((answer, _)) => failed(answer),
@@ -1345,7 +1333,7 @@ impl<P: Proof> Scripted<P> {
         command: Command,
         fate: Option<Fate>,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<(Answer, std::time::Instant), Failure> {
         let refuses = self.sim.state().refuses.clone();
         if let Some(error) = refuses.filter(|_| !matches!(command, Command::Ping)) {
@@ -1357,15 +1345,15 @@ impl<P: Proof> Scripted<P> {
             None => self.connect(command, deadline).await?,
         };
         let sent_at = self.time.now();
-        attempt.in_flight = Some(link.clone());
+        notes.in_flight = Some(link.clone());
         let answer = link.send(&self.sim, command, fate.unwrap_or(Fate::Fine));
         match self.time.bound(deadline, answer).await {
             Ok(Ok(Ok(answer))) => {
-                attempt.in_flight = None;
+                notes.in_flight = None;
                 Ok((answer, sent_at))
             }
             Ok(Ok(Err(Broken)) | Err(_)) => {
-                attempt.in_flight = None;
+                notes.in_flight = None;
                 link.break_up();
                 Err(nothing(Applied::Unknown { sent_at }))
             }

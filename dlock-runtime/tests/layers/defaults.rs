@@ -11,8 +11,8 @@ use dlock_runtime::backend::{
     Request, Servers,
 };
 use dlock_runtime::store::{
-    Abandoned, Context, Deadline, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening,
-    Store, Take, Waited, Want,
+    Abandoned, Attempt, Attempted, Context, Deadline, Due, Ending, Freed, Late, LeftBehind, Looks,
+    Opening, Store, Take, Waited, Want,
 };
 use dlock_runtime::{Config, Engine, LockError, LockManager};
 
@@ -69,7 +69,7 @@ fn locks() -> Vec<LockInfo> {
 impl Store for Sparse {
     type Config = ();
     type Record = ();
-    type Attempt = ();
+    type Notes = ();
     type Flight = Infallible;
     type Watch = Infallible;
     type Seen = ();
@@ -80,7 +80,7 @@ impl Store for Sparse {
         Self
     }
 
-    async fn check(&self, _: Deadline) -> Result<(), Failure> {
+    async fn check(&self, _: Deadline) -> Attempted<()> {
         Ok(())
     }
 
@@ -98,22 +98,11 @@ impl Store for Sparse {
         Opening::Cheap
     }
 
-    async fn take(
-        &self,
-        _: &Request,
-        _: Want,
-        _: Deadline,
-        (): &mut (),
-    ) -> Result<Take<Self>, Failure> {
+    async fn take(&self, _: &Request, _: Want, _: Attempt<'_, Self>) -> Attempted<Take<Self>> {
         Ok(Take::Busy)
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        _: Deadline,
-        (): &mut (),
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], _: Deadline) -> Vec<Attempted<Renewed>> {
         due.iter().map(|_| Ok(Renewed::Gone)).collect()
     }
 
@@ -122,9 +111,8 @@ impl Store for Sparse {
         _: &Request,
         _: Option<&()>,
         _: Ending,
-        _: Deadline,
-        (): &mut (),
-    ) -> Result<Freed, Failure> {
+        _: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         Ok(Freed::NotHeld)
     }
 
@@ -140,25 +128,15 @@ impl Store for Sparse {
         Late::Never
     }
 
-    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Result<(), Failure> {
+    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Attempted<()> {
         Ok(())
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        _: Deadline,
-        (): &mut (),
-    ) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &str, _: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
         Ok(locks().into_iter().find(|lock| lock.key == key))
     }
 
-    async fn list(
-        &self,
-        _: &str,
-        _: Deadline,
-        (): &mut (),
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+    async fn list(&self, _: &str, _: Attempt<'_, Self>) -> Attempted<Option<Vec<LockInfo>>> {
         Ok(Some(locks()))
     }
 }

@@ -13,8 +13,9 @@ use dlock::backend::{
     Servers, TokenTier, WaiterInfo,
 };
 use dlock::store::{
-    Abandoned, Applied, Break, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed,
-    Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Break, Cause, Context, Deadline, Due, Ending, Failure,
+    Followed, Freed, Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited,
+    Want,
 };
 use tokio::task::{self, JoinHandle};
 
@@ -36,14 +37,14 @@ type Asked = JoinHandle<io::Result<Answer>>;
 
 /// What an acquisition remembers: its question, for as long as it is not answered.
 #[derive(Debug, Default)]
-pub struct Attempt {
+pub struct Notes {
     asked: Option<(Asked, Instant)>,
 }
 
 impl Store for Directory {
     type Config = PathBuf;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = Asked;
     type Watch = std::convert::Infallible;
     type Seen = ();
@@ -57,7 +58,7 @@ impl Store for Directory {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let path = self.path.clone();
         self.blocking(deadline, move || files::keys(&path).map(drop))
             .await
@@ -84,9 +85,8 @@ impl Store for Directory {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         if request.mode != Mode::Write {
             return Err(Failure::refused(BackendError::new(
                 BackendErrorKind::Unsupported,
@@ -94,7 +94,7 @@ impl Store for Directory {
             )));
         }
         // Asked before, and not yet answered: that answer will do.
-        let (asked, sent_at) = attempt.asked.get_or_insert_with(|| {
+        let (asked, sent_at) = notes.asked.get_or_insert_with(|| {
             let (path, key) = (self.path.clone(), request.key.clone());
             let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
             let asked = task::spawn_blocking(move || {
@@ -110,7 +110,7 @@ impl Store for Directory {
             return Err(Failure::silent(Applied::OnItsWay));
         };
         let sent_at = *sent_at;
-        attempt.asked = None;
+        notes.asked = None;
         match answered(answer) {
             Ok(Answer::Granted(token)) => Ok(Take::Granted(Granted::new(token, sent_at, ()))),
             Ok(Answer::Busy) => Ok(Take::Busy),
@@ -119,12 +119,7 @@ impl Store for Directory {
         }
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::with_capacity(due.len());
         for Due { request, .. } in due {
             let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
@@ -148,11 +143,12 @@ impl Store for Directory {
         request: &Request,
         _: Option<&()>,
         _: Ending,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let owner = request.owner.to_string();
-        let released = self.change(request, deadline, move |lock, _| lock.release(&owner));
+        let released = self.change(request, attempt.deadline, move |lock, _| {
+            lock.release(&owner)
+        });
         Ok(if released.await? {
             Freed::Released
         } else {
@@ -161,14 +157,10 @@ impl Store for Directory {
     }
 
     /// Whoever holds it: the owner is compared while the file is locked.
-    async fn break_off(
-        &self,
-        broken: &Break,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+    async fn break_off(&self, broken: &Break, attempt: Attempt<'_, Self>) -> Attempted<Freed> {
         let holder = broken.only_holder("directory")?;
         let (path, key, owner) = (self.path.clone(), broken.key.clone(), holder.owner.clone());
+        let deadline = attempt.deadline;
         let broken = self.blocking(deadline, move || {
             files::change(&path, &key, deadline, |lock, _| lock.release(&owner))
         });
@@ -188,8 +180,8 @@ impl Store for Directory {
         ))
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.asked.map(|(asked, _)| asked))
+    fn abandon(&self, _: &Request, notes: Notes, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.asked.map(|(asked, _)| asked))
     }
 
     async fn follow(&self, asked: Asked, _: &Request) -> Followed {
@@ -216,7 +208,7 @@ impl Store for Directory {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         for lock in waited {
             let (path, key) = (self.path.clone(), lock.key.clone());
             let owners = lock.waiters.iter().map(|waiter| waiter.owner.to_string());
@@ -241,24 +233,19 @@ impl Store for Directory {
         Ok(())
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
         let (path, key) = (self.path.clone(), key.to_owned());
-        self.blocking(deadline, move || info(&path, key)).await
+        self.blocking(attempt.deadline, move || info(&path, key))
+            .await
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
         let (path, prefix) = (self.path.clone(), prefix.to_owned());
-        let listed = self.blocking(deadline, move || {
+        let listed = self.blocking(attempt.deadline, move || {
             let keys = files::keys(&path)?.into_iter();
             let keys = keys.filter(|key| key.starts_with(&prefix));
             keys.filter_map(|key| info(&path, key).transpose())

@@ -31,8 +31,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Break, Context, Due, Ending, Failure, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::token::of_transaction;
 
@@ -47,7 +47,7 @@ pub(crate) struct EtcdStore {
 
 /// What a request has, and remembers between its attempts.
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     /// The request's key. It may be there as soon as this is set: there is no await between that
     /// and the write.
     key: Option<Key>,
@@ -66,7 +66,7 @@ pub(crate) struct Attempt {
 impl Store for EtcdStore {
     type Config = Settings;
     type Record = Key;
-    type Attempt = Attempt;
+    type Notes = Notes;
     /// A write whose caller has left, and its key.
     type Flight = (Asking, Key);
     type Watch = ();
@@ -95,7 +95,7 @@ impl Store for EtcdStore {
     }
 
     /// Checks that locks can be read.
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let prefix = &*self.members.settings.names.prefix;
         let options = GetOptions::new().with_prefix().with_count_only();
         let count = |mut client: Client| async move { client.get(prefix, Some(options)).await };
@@ -141,9 +141,8 @@ impl Store for EtcdStore {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let waits = matches!(want, Want::Queue { .. });
         let asked = &Question {
             request,
@@ -152,14 +151,14 @@ impl Store for EtcdStore {
             deadline,
             watches: &self.watches,
         };
-        let has_waited = attempt.has_waited || attempt.listening.is_some();
-        let Attempt { key, put, call, .. } = attempt;
+        let has_waited = notes.has_waited || notes.listening.is_some();
+        let Notes { key, put, call, .. } = notes;
         let key = match key {
             Some(key) => key,
-            none => none.insert(self.key(asked, attempt.round).await?),
+            none => none.insert(self.key(asked, notes.round).await?),
         };
         if key.lease().is_gone() {
-            return Ok(attempt.lost());
+            return Ok(notes.lost());
         }
         let mut asked_at = self.members.time.now();
         let stands = if waits && self.members.settings.recipe == Recipe::LockService {
@@ -169,7 +168,7 @@ impl Store for EtcdStore {
             asked_at = self.members.time.now();
             match stands {
                 Ok(stands) => stands,
-                Err(failure) => return Err(attempt.call_failed(failure)),
+                Err(failure) => return Err(notes.call_failed(failure)),
             }
         } else {
             // The lease is confirmed while the key is written.
@@ -183,14 +182,14 @@ impl Store for EtcdStore {
         Ok(match stands {
             Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
                 Some(granted) => Take::Granted(granted),
-                None => attempt.lost(),
+                None => notes.lost(),
             },
             Stands::Behind { ahead, seen_at } => {
                 // A request that does not wait has a place only if an earlier write has made it.
                 if waits {
                     let own = (key.name.key.clone(), key.create_revision);
                     let awaited = Awaited { own, ahead };
-                    let (listening, queue) = (&mut attempt.listening, asked.lock.queue());
+                    let (listening, queue) = (&mut notes.listening, asked.lock.queue());
                     let watches = &self.watches;
                     watches.keep_listening(listening, request, awaited, queue, seen_at);
                 }
@@ -203,11 +202,11 @@ impl Store for EtcdStore {
                 if waits && self.is_taken_out(&asked.lock, key, deadline).await? {
                     return Err(Failure::refused(BackendError::taken_out()));
                 }
-                attempt.lost()
+                notes.lost()
             }
             Stands::Anothers => {
                 self.places.are_anothers(&key.name);
-                attempt.lost()
+                notes.lost()
             }
         })
     }
@@ -220,12 +219,7 @@ impl Store for EtcdStore {
         request_timeout.min(shortest / 2)
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         self.renew_all(due, deadline).await
     }
 
@@ -234,9 +228,8 @@ impl Store for EtcdStore {
         request: &Request,
         record: Option<&Key>,
         ending: Ending,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, .. }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let Some(key) = record else {
             return Ok(Freed::NotHeld);
         };
@@ -264,35 +257,25 @@ impl Store for EtcdStore {
         Ok(Freed::of(has_deleted(&written.answer)))
     }
 
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         self.members.raise_floor(floor, deadline).await
     }
 
-    async fn forget(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<bool, Failure> {
-        self.forget_mark(key, deadline).await
+    async fn forget(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<bool> {
+        self.forget_mark(key, attempt.deadline).await
     }
 
-    async fn break_off(
-        &self,
-        broken: &Break,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
-        self.break_key(broken, deadline).await
+    async fn break_off(&self, broken: &Break, attempt: Attempt<'_, Self>) -> Attempted<Freed> {
+        self.break_key(broken, attempt.deadline).await
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
         errors::silent(&self.members.settings.place(), for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        let flight = attempt.put.zip(attempt.key.clone());
-        let record = attempt.key;
+    fn abandon(&self, _: &Request, notes: Notes, _: &LeftBehind) -> Abandoned<Self> {
+        let flight = notes.put.zip(notes.key.clone());
+        let record = notes.key;
         Abandoned { flight, record }
     }
 
@@ -335,12 +318,7 @@ impl Store for EtcdStore {
 
     /// Looks at the keys that are watched, which include the waiters' own. The watches wake the
     /// waiters themselves.
-    async fn recheck(
-        &self,
-        _: &mut [Waited<Self>],
-        _: bool,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
+    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, deadline: Deadline) -> Attempted<()> {
         self.watches.look(deadline).await
     }
 
@@ -349,16 +327,11 @@ impl Store for EtcdStore {
         vec![lock.mark(), lock.queue]
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
         let lock = self.members.settings.names.lock(key);
-        let mut listing = Listing::of_lock(&self.members, &lock, deadline).await?;
+        let mut listing = Listing::of_lock(&self.members, &lock, attempt.deadline).await?;
         loop {
-            if let Some(mut locks) = listing.go_on(&self.members, deadline).await? {
+            if let Some(mut locks) = listing.go_on(&self.members, attempt.deadline).await? {
                 return Ok(locks.pop());
             }
         }
@@ -367,14 +340,13 @@ impl Store for EtcdStore {
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        if let Some(listing) = &mut attempt.listing {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
+        if let Some(listing) = &mut notes.listing {
             return Ok(listing.go_on(&self.members, deadline).await?);
         }
         let listing = Listing::read(&self.members, prefix, deadline).await?;
-        attempt.listing = Some(listing);
+        notes.listing = Some(listing);
         Ok(None)
     }
 
@@ -382,11 +354,10 @@ impl Store for EtcdStore {
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Listed>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Listed>> {
         let begin = || Box::new(Survey::of(&self.members, prefix));
-        let survey = attempt.survey.get_or_insert_with(begin);
+        let survey = notes.survey.get_or_insert_with(begin);
         Ok(survey.go_on(&self.members, most, deadline).await?)
     }
 }
@@ -445,7 +416,7 @@ impl EtcdStore {
     }
 }
 
-impl Attempt {
+impl Notes {
     /// The lease of a call ends with the attempt, whatever the call has done.
     fn call_failed(&mut self, failure: Failure) -> Failure {
         self.next_round();

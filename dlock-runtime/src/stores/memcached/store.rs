@@ -25,8 +25,8 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{
-    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Break, Context, Due, Ending, Failure, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
 /// A renewal waits for its answer for a sixth of the shortest ttl, but at least this long, and
@@ -42,7 +42,7 @@ pub(crate) struct MemcachedStore {
 
 /// What an operation remembers between its attempts.
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     /// An `add` that has no answer yet.
     in_flight: Option<Sent<Option<Version>>>,
     /// An `add` was never answered, so an existing item may be ours.
@@ -55,7 +55,7 @@ impl Store for MemcachedStore {
     /// With the number of the item, a lease is extended or given back in one round trip. Without
     /// it, the item is read first; so a missing number costs time and nothing else.
     type Record = Option<Version>;
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = JoinHandle<Result<Option<Version>, Failed>>;
     type Watch = std::convert::Infallible;
     type Seen = Seen;
@@ -73,7 +73,7 @@ impl Store for MemcachedStore {
 
     /// Opening a connection already checks that the server numbers its items. This checks whether
     /// the server keeps them.
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let said = self.server.exchange(deadline, |c| c.statistics().boxed());
         if let Some(thrown_out) = said.await?.thrown_out(&self.server.reach.settings) {
             tracing::warn!(target: "dlock::store", "{thrown_out}");
@@ -122,9 +122,8 @@ impl Store for MemcachedStore {
         &self,
         request: &Request,
         _: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         if request.mode != Mode::Write {
             return Err(Failure::refused(BackendError::new(
                 BackendErrorKind::Unsupported,
@@ -135,7 +134,7 @@ impl Store for MemcachedStore {
         let patience = self.server.reach.patience;
         let mut asks_again = true;
         loop {
-            let (lock, in_flight) = (owned(request), &mut attempt.in_flight);
+            let (lock, in_flight) = (owned(request), &mut notes.in_flight);
             let add = self.server.ask(deadline, patience, in_flight, move |c| {
                 c.add(lock, seconds).boxed()
             });
@@ -143,12 +142,12 @@ impl Store for MemcachedStore {
                 Ok((Some(version), sent_at)) => return Ok(granted(version, sent_at)),
                 Ok((None, sent_at)) => sent_at,
                 Err(failure) => {
-                    attempt.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
+                    notes.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
                     return Err(failure);
                 }
             };
             // If an `add` without an answer has taken the lock, extend it to a full lease.
-            let ours = match attempt.in_doubt {
+            let ours = match notes.in_doubt {
                 true => Box::pin(self.extend(request, None, patience, deadline)).await?,
                 false => None,
             };
@@ -166,12 +165,7 @@ impl Store for MemcachedStore {
         }
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         // The answers are reported together: a missing one must not use up the time of the
         // others.
         let shortest = due.iter().map(|due| due.request.ttl).min();
@@ -191,9 +185,8 @@ impl Store for MemcachedStore {
         request: &Request,
         record: Option<&Option<Version>>,
         ending: Ending,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, .. }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let (lock, known) = (owned(request), record.copied().flatten());
         let freed = match ending {
             Ending::Done(time) => {
@@ -215,31 +208,21 @@ impl Store for MemcachedStore {
         Ok(freed)
     }
 
-    async fn forget(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<bool, Failure> {
+    async fn forget(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<bool> {
         let name = names::lock(key);
         self.server
-            .exchange(deadline, move |c| c.forget(name).boxed())
+            .exchange(attempt.deadline, move |c| c.forget(name).boxed())
             .await
     }
 
-    async fn break_off(
-        &self,
-        broken: &Break,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+    async fn break_off(&self, broken: &Break, attempt: Attempt<'_, Self>) -> Attempted<Freed> {
         let holder = broken.only_holder("memcached")?;
         let lock = Owned {
             name: names::lock(&broken.key),
             owner: holder.owner.clone(),
         };
         self.server
-            .exchange(deadline, move |c| c.delete(lock, None).boxed())
+            .exchange(attempt.deadline, move |c| c.delete(lock, None).boxed())
             .await
     }
 
@@ -247,8 +230,8 @@ impl Store for MemcachedStore {
         errors::silent(&self.server.reach.settings, for_long)
     }
 
-    fn abandon(&self, _: &Request, mut attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.in_flight.as_mut().and_then(Sent::leave))
+    fn abandon(&self, _: &Request, mut notes: Notes, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.in_flight.as_mut().and_then(Sent::leave))
     }
 
     async fn follow(&self, flight: Self::Flight, _: &Request) -> Followed {
@@ -279,7 +262,7 @@ impl Store for MemcachedStore {
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         watch::look_at(&self.server, waited, deadline).await
     }
 
@@ -287,13 +270,11 @@ impl Store for MemcachedStore {
         vec![names::shown(key)]
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let held = self.server.locks(vec![names::lock(key)], deadline).await;
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
+        let held = self
+            .server
+            .locks(vec![names::lock(key)], attempt.deadline)
+            .await;
         held.map(|mut held| held.pop())
     }
 
@@ -301,10 +282,9 @@ impl Store for MemcachedStore {
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Listed>, Failure> {
-        let listing = &mut attempt.listing;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Listed>> {
+        let listing = &mut notes.listing;
         let server = &self.server;
         server.next_of_list(prefix, most, deadline, listing).await
     }

@@ -5,7 +5,7 @@ use super::commands;
 use super::connection::Connection;
 use super::durability;
 use super::names::tag_of;
-use super::servers::{Attempt, RedisStore};
+use super::servers::{Notes, RedisStore};
 use super::topology::Topology;
 use crate::apart::all;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -56,8 +56,8 @@ impl RedisStore {
             Ok(()) => Ok(()),
             Err(None) => Err(Failure::not_sent()),
             Err(Some(error)) => {
-                let attempt = &mut Attempt::default();
-                let refused = self.refused(&listening, tag, error, deadline, attempt);
+                let notes = &mut Notes::default();
+                let refused = self.refused(&listening, tag, error, deadline, notes);
                 Err(refused.await)
             }
         }

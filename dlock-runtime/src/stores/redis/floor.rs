@@ -12,7 +12,7 @@ use super::batcher::How;
 use super::commands;
 use super::connector::Connector;
 use super::names::{SLOTS, tag_of};
-use super::servers::{Attempt, RedisStore, Route, nonsense};
+use super::servers::{Notes, RedisStore, Route, nonsense};
 use crate::apart::try_all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
@@ -69,11 +69,11 @@ impl RedisStore {
             Some(_) => How::Confirmed,
             None => How::Plain,
         };
-        let (raise, attempt) = (
+        let (raise, notes) = (
             || commands::raise_tokens(self.space(), key, to),
-            &mut Attempt::default(),
+            &mut Notes::default(),
         );
-        let answer = self.exchange(key, how, deadline, attempt, &raise).await?;
+        let answer = self.exchange(key, how, deadline, notes, &raise).await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= to => match how {
                 How::Confirmed => self.is_on_enough(&answer),

@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::{Keyspace, Part};
 use super::redisson;
-use super::servers::{Answer, Answering, Attempt, Listing, RedisStore, Route, nonsense};
+use super::servers::{Answer, Answering, Listing, Notes, RedisStore, Route, nonsense};
 use super::values::{LockValue, UNCLAIMED, done_by};
 use crate::apart::try_all;
 use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
@@ -57,7 +57,7 @@ impl RedisStore {
                     if let Value::ServerError(error) = part
                         && classify(error) != RetryPolicy::Foreign
                     {
-                        let (error, unused) = (error.clone(), &mut Attempt::default());
+                        let (error, unused) = (error.clone(), &mut Notes::default());
                         return Err(self.refused(&from, key, error, deadline, unused).await);
                     }
                 }
@@ -79,10 +79,10 @@ impl RedisStore {
         prefix: &'a str,
         most: usize,
         deadline: Deadline,
-        attempt: &'a mut Attempt,
+        notes: &'a mut Notes,
     ) -> Answering<'a, Option<Listed>> {
         Box::pin(async move {
-            let listing = self.listing_of(attempt)?;
+            let listing = self.listing_of(notes)?;
             if self.scans_on(prefix, deadline, listing).await? {
                 if listing.servers.is_empty() {
                     listing.ahead = listing.found.iter().take(most).cloned().collect();
@@ -108,9 +108,9 @@ impl RedisStore {
         &self,
         prefix: &str,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<Option<BTreeSet<String>>, Failure> {
-        let listing = self.listing_of(attempt)?;
+        let listing = self.listing_of(notes)?;
         self.scans_on(prefix, deadline, listing).await?;
         let is_last = listing.servers.is_empty();
         Ok(is_last.then(|| std::mem::take(&mut listing.found)))
@@ -160,12 +160,12 @@ impl RedisStore {
     }
 
     /// The list of this attempt. It stays there, so that a failed step can be repeated.
-    fn listing_of<'a>(&self, attempt: &'a mut Attempt) -> Result<&'a mut Listing, Failure> {
-        let listing = match attempt.listing.take() {
+    fn listing_of<'a>(&self, notes: &'a mut Notes) -> Result<&'a mut Listing, Failure> {
+        let listing = match notes.listing.take() {
             Some(listing) => listing,
             None => Box::new(self.listing()?),
         };
-        Ok(attempt.listing.insert(listing))
+        Ok(notes.listing.insert(listing))
     }
 
     /// Starts a list of all servers that have locks.

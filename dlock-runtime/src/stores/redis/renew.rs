@@ -17,7 +17,7 @@ use redis::{Cmd, Value};
 use super::batcher::How;
 use super::commands;
 use super::names::Keyspace;
-use super::servers::{Answer, Attempt, Build, RedisStore, nonsense};
+use super::servers::{Answer, Build, Notes, RedisStore, nonsense};
 use crate::apart::all;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
@@ -101,7 +101,7 @@ impl RedisStore {
             request,
             since,
         };
-        let attempt = &mut Attempt::default();
+        let notes = &mut Notes::default();
         let (how, soon) = match self.confirming {
             Some(_) => (How::Confirmed, deadline),
             None => {
@@ -110,9 +110,9 @@ impl RedisStore {
             }
         };
         let asked = Instant::now();
-        let renewing = self.exchange(&request.key, how, soon, attempt, build);
+        let renewing = self.exchange(&request.key, how, soon, notes, build);
         let answer = renewing.await;
-        if let Some(silent) = &attempt.in_flight
+        if let Some(silent) = &notes.in_flight
             && how != How::Confirmed
             && asked.elapsed() >= LEAST
         {

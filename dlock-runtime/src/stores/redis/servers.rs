@@ -60,7 +60,7 @@ pub(super) enum Route {
 
 /// What an operation remembers from attempt to attempt.
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     /// The connection over which commands are in flight.
     pub(super) in_flight: Option<Connection>,
     pub(super) listing: Option<Box<Listing>>,
@@ -179,9 +179,8 @@ impl RedisStore {
         build: &'a dyn Build,
     ) -> Answering<'a> {
         Box::pin(async move {
-            let attempt = &mut Attempt::default();
-            self.exchange(key, How::Plain, deadline, attempt, build)
-                .await
+            let notes = &mut Notes::default();
+            self.exchange(key, How::Plain, deadline, notes, build).await
         })
     }
 
@@ -191,7 +190,7 @@ impl RedisStore {
         key: &'a str,
         how: How,
         deadline: Deadline,
-        attempt: &'a mut Attempt,
+        notes: &'a mut Notes,
         build: &'a dyn Build,
     ) -> Answering<'a> {
         Box::pin(async move {
@@ -200,10 +199,10 @@ impl RedisStore {
                 Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
                 _ => self.connection(key, deadline).await?,
             };
-            let sent = self.send(from, build.build(), how, deadline, attempt);
+            let sent = self.send(from, build.build(), how, deadline, notes);
             let answer = outlined(sent).await?;
             if let Value::ServerError(_) = answer.value {
-                return apart(self.follow(key, how, deadline, answer, attempt, build)).await;
+                return apart(self.follow(key, how, deadline, answer, notes, build)).await;
             }
             Ok(answer)
         })
@@ -216,12 +215,12 @@ impl RedisStore {
         command: Cmd,
         how: How,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<Answer, Failure> {
         let at = Sending::now(deadline);
-        attempt.in_flight = Some(from.clone());
+        notes.in_flight = Some(from.clone());
         let answers = from.run(command, how, at).await;
-        let [value, behind] = self.hear(&from, attempt, at.at, answers)?;
+        let [value, behind] = self.hear(&from, notes, at.at, answers)?;
         Ok(Answer {
             value,
             behind,
@@ -239,7 +238,7 @@ impl RedisStore {
         how: How,
         deadline: Deadline,
         mut answer: Answer,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
         build: &dyn Build,
     ) -> Result<Answer, Failure> {
         let (mut in_full, mut ahead) = (false, false);
@@ -258,7 +257,7 @@ impl RedisStore {
                     ahead = true;
                 }
                 None if policy == RetryPolicy::SendScript && !in_full => in_full = true,
-                None => return Err(self.refused(&from, key, error, deadline, attempt).await),
+                None => return Err(self.refused(&from, key, error, deadline, notes).await),
             }
             let command = match ahead {
                 true => build.ahead(),
@@ -272,9 +271,9 @@ impl RedisStore {
                 // `ASKING` must be directly before the command.
                 let commands = commands::pipeline([commands::asking(), command]);
                 let sent_at = Instant::now();
-                attempt.in_flight = Some(from.clone());
+                notes.in_flight = Some(from.clone());
                 let answers = from.run_all(&commands, deadline).await;
-                let mut answers = self.hear(&from, attempt, sent_at, answers)?;
+                let mut answers = self.hear(&from, notes, sent_at, answers)?;
                 Answer {
                     value: answers.pop().unwrap_or_default(),
                     behind: Value::Nil,
@@ -282,7 +281,7 @@ impl RedisStore {
                     sent_at,
                 }
             } else {
-                outlined(self.send(from, command, how, deadline, attempt)).await?
+                outlined(self.send(from, command, how, deadline, notes)).await?
             };
         }
         Ok(answer)
@@ -297,11 +296,11 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Answering<'a, Value> {
         Box::pin(async move {
-            let attempt = &mut Attempt::default();
-            let answer = self.send(to.clone(), command, How::Plain, deadline, attempt);
+            let notes = &mut Notes::default();
+            let answer = self.send(to.clone(), command, How::Plain, deadline, notes);
             match outlined(answer).await?.value {
                 Value::ServerError(error) => {
-                    Err(self.refused(to, key, error, deadline, attempt).await)
+                    Err(self.refused(to, key, error, deadline, notes).await)
                 }
                 value => Ok(value),
             }
@@ -329,13 +328,13 @@ impl RedisStore {
     fn hear<T>(
         &self,
         from: &Connection,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
         sent_at: Instant,
         answer: Result<T, Lost>,
     ) -> Result<T, Failure> {
         let lost = match answer {
             Ok(answer) => {
-                attempt.in_flight = None;
+                notes.in_flight = None;
                 return Ok(answer);
             }
             Err(lost) => lost,
@@ -345,7 +344,7 @@ impl RedisStore {
             Applied::OnItsWay
         } else {
             from.discard();
-            attempt.in_flight = None;
+            notes.in_flight = None;
             Applied::Unknown { sent_at }
         };
         let cause = match lost {
@@ -362,7 +361,7 @@ impl RedisStore {
         key: &'a str,
         error: ServerError,
         deadline: Deadline,
-        attempt: &'a mut Attempt,
+        notes: &'a mut Notes,
     ) -> BoxFuture<'a, Failure> {
         Box::pin(async move {
             use RetryPolicy::{Ask, Cluster, Foreign, ForeignCounter, Moved, Reconnect, Retry};
@@ -370,9 +369,9 @@ impl RedisStore {
             let cause = match policy {
                 Foreign => {
                     // If the caller leaves meanwhile, the script may have left something.
-                    attempt.in_flight = Some(from.clone());
+                    notes.in_flight = Some(from.clone());
                     let foreign = self.foreign(from, key, Part::Lock, deadline).await;
-                    attempt.in_flight = None;
+                    notes.in_flight = None;
                     foreign
                 }
                 ForeignCounter => self.no_number(from, key, deadline).await,

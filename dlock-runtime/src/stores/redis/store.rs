@@ -21,7 +21,7 @@ use super::names::{Heard, Keyspace};
 use super::redisson::{self, field::Field};
 use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
-use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
+use super::servers::{Answer, Notes, RedisStore, Route, nonsense};
 use super::subscriptions::Subscriptions;
 use super::topology::{self, Topology};
 use super::values::{LockValue, Process, done_by, owner_of};
@@ -33,8 +33,8 @@ use crate::backend::{
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{
-    Abandoned, Applied, Break, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
+    Abandoned, Applied, Attempt, Attempted, Break, Context, Due, Ending, Failure, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::token::TOKENS_PER_GRANT;
 
@@ -71,7 +71,7 @@ impl Drop for RedisStore {
 impl Store for RedisStore {
     type Config = Config;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = Flight;
     type Watch = std::convert::Infallible;
     type Seen = Seen;
@@ -145,7 +145,7 @@ impl Store for RedisStore {
         store
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         if let Route::BySlot(topology) = &self.route {
             return self.check_cluster(topology, deadline).await;
         }
@@ -241,9 +241,8 @@ impl Store for RedisStore {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let queues = matches!(want, Want::Queue { .. });
         let redisson = self.space().redisson();
         if let Some(layout) = redisson
@@ -253,7 +252,7 @@ impl Store for RedisStore {
         }
         let answer = if want == Want::First {
             let set = || commands::take(self.space(), request);
-            let answer = self.exchange(&request.key, How::Take, deadline, attempt, &set);
+            let answer = self.exchange(&request.key, How::Take, deadline, notes, &set);
             answer.await.map_err(|failure| match failure.applied {
                 // The server refused the command, so it has done nothing.
                 Applied::Answered => failure.with(Applied::No),
@@ -264,7 +263,7 @@ impl Store for RedisStore {
                 if queues {
                     self.listen(request, deadline).await;
                 }
-                self.ask_for_lock(request, queues, deadline, attempt).await
+                self.ask_for_lock(request, queues, deadline, notes).await
             })
             .await?
         };
@@ -308,7 +307,7 @@ impl Store for RedisStore {
             // The lock is granted, but without a token. The next attempt runs the script, which
             // draws one.
             Value::ServerError(error) => {
-                let refused = self.refused(&server, &request.key, error, deadline, attempt);
+                let refused = self.refused(&server, &request.key, error, deadline, notes);
                 return Err(refused.await.with(Applied::Answered));
             }
             _ => return Err(nonsense(&server)),
@@ -316,9 +315,9 @@ impl Store for RedisStore {
         self.connector.given(last);
         if self.confirming.is_some() {
             // If the caller leaves meanwhile, the lock has to be given back.
-            attempt.in_flight = Some(server);
+            notes.in_flight = Some(server);
             let confirmed = apart(self.confirmed(request, deadline)).await;
-            attempt.in_flight = None;
+            notes.in_flight = None;
             sent_at = confirmed?;
         }
         Ok(Take::Granted(Granted {
@@ -340,12 +339,7 @@ impl Store for RedisStore {
         }
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let requests: Vec<_> = due.iter().map(|due| &due.request).collect();
         if self.is_replaced().is_err() {
             // The slots that vote instead may have granted the locks to other owners.
@@ -359,9 +353,8 @@ impl Store for RedisStore {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let build = || self.release_of(ending, request);
         let is_marked = matches!(ending, Ending::Done(_));
         let how = match request.is_followed() {
@@ -370,7 +363,7 @@ impl Store for RedisStore {
             true => How::WithTheNext,
             false => How::Plain,
         };
-        let answer = self.exchange(&request.key, how, deadline, attempt, &build);
+        let answer = self.exchange(&request.key, how, deadline, notes, &build);
         let answer = answer.await?;
         match answer.value {
             Value::Int(1) if how == How::Confirmed => {
@@ -389,23 +382,18 @@ impl Store for RedisStore {
         }
     }
 
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         self.raise_to_floor(floor, deadline).await
     }
 
-    async fn forget(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<bool, Failure> {
+    async fn forget(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<bool> {
         if self.space().redisson().is_some() {
             return Err(Failure::refused(BackendError::remembers_nothing(
                 "redisson",
             )));
         }
         let forget = || commands::forget(self.space(), key);
-        let answer = self.ask(key, deadline, &forget).await?;
+        let answer = self.ask(key, attempt.deadline, &forget).await?;
         match answer.value {
             Value::Int(forgotten) => Ok(forgotten == 1),
             _ => Err(nonsense(&answer.from)),
@@ -415,9 +403,8 @@ impl Store for RedisStore {
     async fn break_off(
         &self,
         broken: &Break,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let (space, key) = (self.space(), &*broken.key);
         let build = || match &broken.whose {
             Whose::Holder(holder) if self.votes => commands::break_vote(space, key, &holder.owner),
@@ -431,7 +418,7 @@ impl Store for RedisStore {
                 None => "redis",
             }));
         }
-        let answer = self.exchange(key, How::Plain, deadline, attempt, &build);
+        let answer = self.exchange(key, How::Plain, deadline, notes, &build);
         let answer = answer.await?;
         match answer.value {
             Value::Int(0) => Ok(Freed::NotHeld),
@@ -444,8 +431,8 @@ impl Store for RedisStore {
         self.connector.endpoint.silent(for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.in_flight.map(|connection| Flight {
+    fn abandon(&self, _: &Request, notes: Notes, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.in_flight.map(|connection| Flight {
             connection,
             ending: left.ending,
         }))
@@ -497,7 +484,7 @@ impl Store for RedisStore {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let Some(subscriptions) = &self.subscriptions else {
             return self.look(waited, beat, deadline).await;
         };
@@ -514,8 +501,7 @@ impl Store for RedisStore {
         granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let space = self.space();
         let places = || commands::places(space, key, DISOWNED_AT_ONCE);
         let answer = self.ask(key, deadline, &places).await?;
@@ -555,23 +541,17 @@ impl Store for RedisStore {
         self.space().stored_as(key)
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        self.look_at(key, SHOWN_WAITERS, deadline).await
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
+        self.look_at(key, SHOWN_WAITERS, attempt.deadline).await
     }
 
     async fn list_some(
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Listed>, Failure> {
-        self.next_of_list(prefix, most, deadline, attempt).await
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Listed>> {
+        self.next_of_list(prefix, most, deadline, notes).await
     }
 }
 
@@ -619,11 +599,11 @@ impl RedisStore {
         request: &Request,
         queues: bool,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<Answer, Failure> {
         let highest = self.connector.highest_token.load(Ordering::Relaxed);
         let build = || commands::acquire(self.space(), request, self.process, queues, highest);
-        let asked = self.exchange(&request.key, How::Plain, deadline, attempt, &build);
+        let asked = self.exchange(&request.key, How::Plain, deadline, notes, &build);
         asked.await
     }
 

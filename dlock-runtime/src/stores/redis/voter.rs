@@ -19,13 +19,13 @@ use super::connector::Connector;
 #[cfg(feature = "redis-cluster")]
 use super::locate::Locator;
 use super::names::Keyspace;
-use super::servers::{Attempt, RedisStore, nonsense};
+use super::servers::{Notes, RedisStore, nonsense};
 use super::values::LockValue;
 use crate::backend::{BackendError, LockInfo, Request};
 use crate::deadline::Deadline;
 use crate::outlast::outlast;
 use crate::quorum::voter::{Holder, Vote, Voter};
-use crate::store::Failure;
+use crate::store::{Attempt, Attempted, Failure};
 
 /// The most channels in one round of subscriptions.
 const AT_ONCE: usize = 500;
@@ -71,11 +71,10 @@ impl Voter for RedisStore {
     async fn vote(
         &self,
         request: &Request,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Vote, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Vote> {
         self.is_replaced().map_err(Failure::refused)?;
-        let answer = self.ask_for_lock(request, false, deadline, attempt).await?;
+        let answer = self.ask_for_lock(request, false, deadline, notes).await?;
         match &answer.value {
             Value::Int(last) => {
                 let last = self.drawn(&answer.from, *last)?;
@@ -86,7 +85,7 @@ impl Voter for RedisStore {
         }
     }
 
-    async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise(&self, last: u64, deadline: Deadline) -> Attempted<()> {
         self.raise_counter("", last, deadline).await
     }
 
@@ -98,7 +97,7 @@ impl Voter for RedisStore {
         &self,
         keys: &[Arc<str>],
         deadline: Deadline,
-    ) -> Result<Vec<Option<Holder>>, Failure> {
+    ) -> Attempted<Vec<Option<Holder>>> {
         let values = self.values_of(keys, deadline).await;
         let values = values.into_iter();
         values.map(|value| Ok(holder(&value?))).collect()
@@ -107,17 +106,12 @@ impl Voter for RedisStore {
     async fn keys(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<BTreeSet<String>>, Failure> {
-        self.next_keys(prefix, deadline, attempt).await
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<BTreeSet<String>>> {
+        self.next_keys(prefix, deadline, notes).await
     }
 
-    async fn look_at_each(
-        &self,
-        keys: &[String],
-        deadline: Deadline,
-    ) -> Result<Vec<LockInfo>, Failure> {
+    async fn look_at_each(&self, keys: &[String], deadline: Deadline) -> Attempted<Vec<LockInfo>> {
         self.look_at_all(keys, deadline).await
     }
 
@@ -126,7 +120,7 @@ impl Voter for RedisStore {
         keys: &BTreeSet<Arc<str>>,
         channels: &mut Channels,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let Some(one) = self.one() else {
             return Ok(());
         };
@@ -136,15 +130,11 @@ impl Voter for RedisStore {
         following.await
     }
 
-    fn asked_over(attempt: &Attempt) -> Option<Connection> {
-        attempt.in_flight.clone()
+    fn asked_over(notes: &Notes) -> Option<Connection> {
+        notes.in_flight.clone()
     }
 
-    async fn ping(
-        &self,
-        connection: Option<&Connection>,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
+    async fn ping(&self, connection: Option<&Connection>, deadline: Deadline) -> Attempted<()> {
         let (connector, is_given) = (&self.connector, connection.is_some());
         let pinged = async {
             let connection = match connection {

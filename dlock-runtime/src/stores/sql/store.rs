@@ -23,8 +23,8 @@ use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::limits;
 use crate::store::{
-    Abandoned, Applied, Break, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
+    Abandoned, Applied, Attempt, Attempted, Break, Cause, Context, Due, Ending, Failure, Followed,
+    Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
 use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
@@ -45,12 +45,12 @@ pub(crate) struct SqlStore<D: Notifies> {
 }
 
 /// The script that has not been answered yet.
-type Attempt = Option<Exchange>;
+type Notes = Option<Exchange>;
 
 impl<D: Notifies> Store for SqlStore<D> {
     type Config = SqlConfig<D>;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = Exchange;
     type Watch = std::convert::Infallible;
     type Seen = Seen;
@@ -77,7 +77,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let tables = &self.tables;
         if tables.config.create_tables {
             let made = tables.run("create_tables", Args::default(), 0, deadline);
@@ -207,13 +207,12 @@ impl<D: Notifies> Store for SqlStore<D> {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let tables = &self.tables;
         tables.is_used();
         if want == Want::First {
-            let answer = tables.together(Together::Take, request, deadline, attempt);
+            let answer = tables.together(Together::Take, request, deadline, notes);
             let answer = answer.await?;
             return match answer.rows.last() {
                 Some(row) if row.int(3) == 0 => {
@@ -238,9 +237,9 @@ impl<D: Notifies> Store for SqlStore<D> {
         ) && request.mode == Mode::Write
             && tables.quick.has(Lone::Turn);
         let answer = match is_turn {
-            true => tables.turn(args, request, deadline, attempt).await?,
+            true => tables.turn(args, request, deadline, notes).await?,
             false => {
-                let asked = tables.ask("acquire", args, ACQUIRE_COLUMNS, deadline, attempt);
+                let asked = tables.ask("acquire", args, ACQUIRE_COLUMNS, deadline, notes);
                 asked.await?
             }
         };
@@ -265,12 +264,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let leases: Vec<_> = due.iter().map(|due| &due.request).collect();
         self.tables.extend_all(&leases, deadline).await
     }
@@ -280,15 +274,14 @@ impl<D: Notifies> Store for SqlStore<D> {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let tables = &self.tables;
         let mut args = Args::of(request);
         let script = match ending {
             // The owner has the lock and no place in the queue, so a shorter script is enough.
             Ending::Released if request.mode == Mode::Write => {
-                let answer = tables.together(Together::Release, request, deadline, attempt);
+                let answer = tables.together(Together::Release, request, deadline, notes);
                 return Ok(Freed::of(!answer.await?.rows.is_empty()));
             }
             Ending::Done(time) => {
@@ -298,12 +291,12 @@ impl<D: Notifies> Store for SqlStore<D> {
             Ending::Released => "leave",
             Ending::Left | Ending::Outvoted => "leave_soon",
         };
-        let answer = tables.ask(script, args, 1, deadline, attempt).await?;
+        let answer = tables.ask(script, args, 1, deadline, notes).await?;
         let row = answer.rows.first();
         Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
 
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         let args = Args {
             floor,
             ..Args::default()
@@ -315,20 +308,18 @@ impl<D: Notifies> Store for SqlStore<D> {
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<bool, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
         let args = Args::of_key(key);
-        let answer = self.tables.ask("forget", args, 1, deadline, attempt);
+        let answer = self.tables.ask("forget", args, 1, deadline, notes);
         Ok(!answer.await?.rows.is_empty())
     }
 
     async fn break_off(
         &self,
         broken: &Break,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let (script, owner) = match &broken.whose {
             Whose::Holder(holder) => ("leave", &holder.owner),
             Whose::Waiter(waiter) => ("take_out", &waiter.owner),
@@ -337,7 +328,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             owner: owner.clone(),
             ..Args::of_key(&broken.key)
         };
-        let answer = self.tables.ask(script, args, 1, deadline, attempt).await?;
+        let answer = self.tables.ask(script, args, 1, deadline, notes).await?;
         let row = answer.rows.first();
         Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
@@ -346,7 +337,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         self.tables.endpoint.is_silent::<D>()
     }
 
-    fn abandon(&self, _: &Request, flight: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+    fn abandon(&self, _: &Request, flight: Notes, _: &LeftBehind) -> Abandoned<Self> {
         Abandoned::in_flight(flight.filter(|flight| !flight.stays()))
     }
 
@@ -380,7 +371,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         watch::look_at(&self.tables, waited, beat, deadline).await
     }
 
@@ -399,18 +390,17 @@ impl<D: Notifies> Store for SqlStore<D> {
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
         let args = Args::of_key(key);
         let tables = &self.tables;
-        let answer = tables.ask("inspect", args, inspect::COLUMNS, deadline, attempt);
+        let answer = tables.ask("inspect", args, inspect::COLUMNS, deadline, notes);
         let answer = answer.await?;
         let Some(lock) = inspect::read(&answer.rows).pop() else {
             return Ok(None);
         };
         let args = Args::of_key(key);
-        let places = tables.ask("places", args, inspect::PLACE_COLUMNS, deadline, attempt);
+        let places = tables.ask("places", args, inspect::PLACE_COLUMNS, deadline, notes);
         let queue = inspect::queue(&places.await?.rows);
         Ok(Some(lock.with_queue(queue)))
     }
@@ -418,12 +408,11 @@ impl<D: Notifies> Store for SqlStore<D> {
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
         let args = Args::of_key(prefix);
         let tables = &self.tables;
-        let answer = tables.ask("list", args, inspect::COLUMNS, deadline, attempt);
+        let answer = tables.ask("list", args, inspect::COLUMNS, deadline, notes);
         let answer = answer.await?;
         Ok(Some(inspect::read(&answer.rows)))
     }

@@ -26,8 +26,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Applied, Behind, Break, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Behind, Break, Cause, Context, Due, Ending, Failure,
+    Freed, Granted, Late, LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::token::of_transaction;
 
@@ -52,7 +52,7 @@ pub(crate) enum Awaited {
 
 /// What an operation remembers between its attempts.
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     /// The request's node, which may not be there yet.
     node: Option<Node>,
     /// The request was behind others at some time.
@@ -68,7 +68,7 @@ pub(crate) struct Attempt {
 impl Store for ZooKeeperStore {
     type Config = Settings;
     type Record = Arc<Record>;
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = Infallible;
     type Watch = Awaited;
     type Seen = ();
@@ -87,7 +87,7 @@ impl Store for ZooKeeperStore {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.ensemble.connect(deadline).await
     }
 
@@ -129,15 +129,14 @@ impl Store for ZooKeeperStore {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
-        let node = &mut attempt.node;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
+        let node = &mut notes.node;
         let is_over = |node: &mut Node| node.session.is_over();
         node.take_if(is_over);
-        let has_waited = attempt.has_waited;
+        let has_waited = notes.has_waited;
         let taken = self.pursue(request, want, has_waited, deadline, node).await;
-        attempt.has_waited |= matches!(taken, Ok(Take::Behind(_)));
+        notes.has_waited |= matches!(taken, Ok(Take::Behind(_)));
         taken.or_else(|failure| {
             if node.take_if(is_over).is_some() {
                 return Ok(Take::PlaceLost(None));
@@ -153,12 +152,7 @@ impl Store for ZooKeeperStore {
     /// A lease counts from when its node was last seen, so a renewal that comes soon after that
     /// needs no look. The exception is the first one of a lock that was waited for: with its look,
     /// the node is told since when the lock is held. So a shorter section pays nothing for that.
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let now = self.now();
         let is_due = |due: &&Due<Self>| {
             let (request, record) = (&due.request, &due.record);
@@ -188,13 +182,12 @@ impl Store for ZooKeeperStore {
         request: &Request,
         record: Option<&Arc<Record>>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let Some(record) = record else {
             return Ok(Freed::NotHeld);
         };
-        let node = attempt.node.get_or_insert_with(|| record.node.clone());
+        let node = notes.node.get_or_insert_with(|| record.node.clone());
         if let Ending::Done(time) = ending {
             return match self.ensemble.mark(request, node, time, deadline).await {
                 Err(_) if record.node.session.is_over() => {
@@ -225,17 +218,16 @@ impl Store for ZooKeeperStore {
         }
     }
 
-    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {
         self.ensemble.raise_floor(floor, deadline).await
     }
 
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<bool, Failure> {
-        let forgotten = &mut attempt.forgotten;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
+        let forgotten = &mut notes.forgotten;
         self.ensemble.forget_marks(key, deadline, forgotten).await?;
         Ok(*forgotten)
     }
@@ -243,11 +235,10 @@ impl Store for ZooKeeperStore {
     async fn break_off(
         &self,
         broken: &Break,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         self.ensemble
-            .break_node(broken, deadline, &mut attempt.word)
+            .break_node(broken, deadline, &mut notes.word)
             .await
     }
 
@@ -255,8 +246,8 @@ impl Store for ZooKeeperStore {
         errors::no_answer(&self.ensemble.settings.place())
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::at_rest(attempt.node.map(Record::left))
+    fn abandon(&self, _: &Request, notes: Notes, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::at_rest(notes.node.map(Record::left))
     }
 
     /// What a session has sent is run in this order, or never. The exception is a creation that
@@ -277,12 +268,7 @@ impl Store for ZooKeeperStore {
         self.ensemble.has_ended(scope)
     }
 
-    async fn wait(
-        &self,
-        request: &Request,
-        awaited: Awaited,
-        _: &mut Attempt,
-    ) -> Result<(), Failure> {
+    async fn wait(&self, request: &Request, awaited: Awaited, _: &mut Notes) -> Attempted<()> {
         let (session, ended) = match awaited {
             Awaited::Node(
                 Node {
@@ -315,7 +301,7 @@ impl Store for ZooKeeperStore {
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         for waited in waited.chunks_mut(AT_ONCE) {
             self.look_at(waited, deadline).await?;
         }
@@ -331,24 +317,20 @@ impl Store for ZooKeeperStore {
         vec![self.ensemble.folder(key)]
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let session = self.ensemble.session(deadline).await?;
-        self.ensemble.info(&session, key, true, deadline).await
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
+        let session = self.ensemble.session(attempt.deadline).await?;
+        self.ensemble
+            .info(&session, key, true, attempt.deadline)
+            .await
     }
 
     async fn list_some(
         &self,
         prefix: &str,
         most: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Listed>, Failure> {
-        let listing = &mut attempt.listing;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Listed>> {
+        let listing = &mut notes.listing;
         self.ensemble
             .next_of_list(prefix, most, deadline, listing)
             .await

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
+use super::{Answer, Command, Fate, Link, Notes, ONE_WAY, Scripted, Sim, failed, nothing};
 use crate::backend::{BackendError, LockInfo, Mode, Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
 
-use crate::store::{Applied, Failure, Store};
+use crate::store::{Applied, Attempt, Attempted, Store};
 
 /// The additional state of a voter.
 #[derive(Default)]
@@ -152,12 +152,11 @@ impl Voter for Scripted<()> {
     async fn vote(
         &self,
         request: &Request,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Vote, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Vote> {
         let command = Command::First(request.owner, request.ttl);
         let fate = self.sim.state().fates.pop_front();
-        match self.send(command, fate, deadline, attempt).await?.0 {
+        match self.send(command, fate, deadline, notes).await?.0 {
             Answer::Granted { token, .. } => Ok(Vote::Yes { last: token }),
             Answer::Held => {
                 let holder = self.sim.holder();
@@ -167,11 +166,11 @@ impl Voter for Scripted<()> {
         }
     }
 
-    async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise(&self, last: u64, deadline: Deadline) -> Attempted<()> {
         let fate = self.sim.state().fates.pop_front();
-        let mut attempt = Attempt::default();
+        let mut notes = Notes::default();
         let command = Command::Raise(last);
-        match self.send(command, fate, deadline, &mut attempt).await?.0 {
+        match self.send(command, fate, deadline, &mut notes).await?.0 {
             Answer::Done(_) => Ok(()),
             answer => Err(failed(answer)),
         }
@@ -186,10 +185,10 @@ impl Voter for Scripted<()> {
         &self,
         keys: &[Arc<str>],
         deadline: Deadline,
-    ) -> Result<Vec<Option<Holder>>, Failure> {
-        let mut attempt = Attempt::default();
+    ) -> Attempted<Vec<Option<Holder>>> {
+        let mut notes = Notes::default();
         match self
-            .send(Command::Look, None, deadline, &mut attempt)
+            .send(Command::Look, None, deadline, &mut notes)
             .await?
             .0
         {
@@ -204,21 +203,15 @@ impl Voter for Scripted<()> {
     async fn keys(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<BTreeSet<String>>, Failure> {
-        let listed = self.list(prefix, deadline, attempt).await?;
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Option<BTreeSet<String>>> {
+        let listed = self.list(prefix, attempt).await?;
         Ok(listed.map(|locks| locks.into_iter().map(|lock| lock.key).collect()))
     }
 
-    async fn look_at_each(
-        &self,
-        keys: &[String],
-        deadline: Deadline,
-    ) -> Result<Vec<LockInfo>, Failure> {
-        let mut attempt = Attempt::default();
-        self.send(Command::Look, None, deadline, &mut attempt)
-            .await?;
+    async fn look_at_each(&self, keys: &[String], deadline: Deadline) -> Attempted<Vec<LockInfo>> {
+        let mut notes = Notes::default();
+        self.send(Command::Look, None, deadline, &mut notes).await?;
         let shown = self.sim.shown(|lock| keys.contains(&lock.key));
         Ok(shown.unwrap_or_default())
     }
@@ -228,26 +221,25 @@ impl Voter for Scripted<()> {
         keys: &BTreeSet<Arc<str>>,
         (): &mut (),
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let listens_for = self.sim.state().listens_for;
         if let Some(listens_for) = listens_for.filter(|_| !keys.is_empty()) {
             sleep(listens_for).await;
         }
-        let mut attempt = Attempt::default();
-        self.send(Command::Ping, None, deadline, &mut attempt)
-            .await?;
+        let mut notes = Notes::default();
+        self.send(Command::Ping, None, deadline, &mut notes).await?;
         self.listens.store(keys.contains("key"), Ordering::Relaxed);
         Ok(())
     }
 
-    fn asked_over(attempt: &Attempt) -> Option<Link> {
-        attempt.in_flight.clone()
+    fn asked_over(notes: &Notes) -> Option<Link> {
+        notes.in_flight.clone()
     }
 
-    async fn ping(&self, connection: Option<&Link>, deadline: Deadline) -> Result<(), Failure> {
+    async fn ping(&self, connection: Option<&Link>, deadline: Deadline) -> Attempted<()> {
         let Some(connection) = connection else {
-            let mut attempt = Attempt::default();
-            let answer = self.send(Command::Ping, None, deadline, &mut attempt);
+            let mut notes = Notes::default();
+            let answer = self.send(Command::Ping, None, deadline, &mut notes);
             return answer.await.map(drop);
         };
         let answer = connection.send(&self.sim, Command::Ping, Fate::Fine);

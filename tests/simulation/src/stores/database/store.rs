@@ -7,8 +7,8 @@ use dlock::backend::{
     BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers, TokenTier,
 };
 use dlock_runtime::store::{
-    Abandoned, Applied, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Context, Deadline, Due, Ending, Events, Failure,
+    Followed, Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 use tokio::sync::oneshot;
 
@@ -40,14 +40,14 @@ pub(crate) struct Exchange {
 }
 
 /// What is asked by the manager ends there, whoever waits for it.
-type Attempt = Option<Exchange>;
+type Notes = Option<Exchange>;
 
 impl Database {
     async fn ask(
         &self,
         command: Command,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<(Answer, Instant), Failure> {
         let (answers, answer) = oneshot::channel();
         let (ended, ends) = oneshot::channel();
@@ -61,7 +61,7 @@ impl Database {
             let _ = ended.send(is_known(&came));
             let _ = answers.send(came);
         });
-        self.answered(answer, ends, deadline, attempt).await
+        self.answered(answer, ends, deadline, notes).await
     }
 
     /// Waits for what the manager has sent.
@@ -70,12 +70,12 @@ impl Database {
         answer: oneshot::Receiver<Result<T, Failure>>,
         ends: oneshot::Receiver<bool>,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<T, Failure> {
-        *attempt = Some(Exchange { ends });
+        *notes = Some(Exchange { ends });
         match self.client.time.bound(deadline, answer).await {
             Ok(answer) => {
-                *attempt = None;
+                *notes = None;
                 answer.unwrap_or_else(|_| Err(not_reached("the manager has stopped")))
             }
             Err(_) => Err(Failure::silent(Applied::OnItsWay)),
@@ -86,7 +86,7 @@ impl Database {
         &self,
         asked: Asked,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<(Took, Instant), Failure> {
         let (tells, answer) = oneshot::channel();
         let (ended, ends) = oneshot::channel();
@@ -104,7 +104,7 @@ impl Database {
             self.context
                 .spawn(async move { send_all(&client, &events, &gathering).await });
         }
-        self.answered(passed, ends, deadline, attempt).await
+        self.answered(passed, ends, deadline, notes).await
     }
 
     fn asked(&self, request: &Request) -> Asked {
@@ -150,7 +150,7 @@ async fn send_all(client: &Client<DatabaseServer>, events: &Events, gathering: &
 impl Store for Database {
     type Config = Config<DatabaseServer>;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = Exchange;
     type Watch = ();
     type Seen = Duration;
@@ -184,7 +184,7 @@ impl Store for Database {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.ask(Command::List, deadline, &mut None).await.map(drop)
     }
 
@@ -213,17 +213,16 @@ impl Store for Database {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let asked = self.asked(request);
         let (took, sent_at) = match want {
-            Want::First => self.take_together(asked, deadline, attempt).await?,
+            Want::First => self.take_together(asked, deadline, notes).await?,
             Want::Try | Want::Queue { .. } => {
                 let beat = matches!(want, Want::Queue { beat: true, .. });
                 let waits = want != Want::Try;
                 let command = Command::Ask { asked, waits, beat };
-                let (answer, sent_at) = self.ask(command, deadline, attempt).await?;
+                let (answer, sent_at) = self.ask(command, deadline, notes).await?;
                 if beat {
                     self.events.beats(sent_at);
                 }
@@ -241,18 +240,13 @@ impl Store for Database {
         })
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let leases = due.iter().map(|Due { request, .. }| {
             let key = Arc::clone(&request.key);
             (key, request.owner, request.ttl)
         });
         let command = Command::Renew(leases.collect());
-        match self.ask(command, deadline, attempt).await {
+        match self.ask(command, deadline, &mut Notes::default()).await {
             Ok((Answer::Renewed(extended), sent_at)) => {
                 let answer = |extended| match extended {
                     true => Renewed::extended(sent_at),
@@ -270,9 +264,8 @@ impl Store for Database {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let release = Command::Release {
             key: Arc::clone(&request.key),
             owner: request.owner,
@@ -282,7 +275,7 @@ impl Store for Database {
                 _ => None,
             },
         };
-        Ok(match self.ask(release, deadline, attempt).await?.0 {
+        Ok(match self.ask(release, deadline, notes).await?.0 {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
@@ -291,10 +284,9 @@ impl Store for Database {
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<bool, Failure> {
-        let forget = self.ask(Command::Forget(key.into()), deadline, attempt);
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
+        let forget = self.ask(Command::Forget(key.into()), deadline, notes);
         Ok(matches!(forget.await?.0, Answer::Done(true)))
     }
 
@@ -302,7 +294,7 @@ impl Store for Database {
         silent(for_long)
     }
 
-    fn abandon(&self, _: &Request, flight: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+    fn abandon(&self, _: &Request, flight: Notes, _: &LeftBehind) -> Abandoned<Self> {
         Abandoned::in_flight(flight)
     }
 
@@ -332,7 +324,7 @@ impl Store for Database {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let keys = waited
             .iter()
             .map(|waited| Arc::clone(&waited.key))
@@ -382,20 +374,18 @@ impl Store for Database {
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {
             known.starts_with(prefix)
         })))

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
 use dlock_runtime::store::{
-    Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Attempt, Attempted, Context, Deadline, Due, Ending, Events, Failure, Followed,
+    Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
 use super::server::{Answer, Command, PollingServer};
@@ -40,7 +40,7 @@ impl Polling {
 impl Store for Polling {
     type Config = Config<PollingServer>;
     type Record = ();
-    type Attempt = Option<Flight>;
+    type Notes = Option<Flight>;
     type Flight = Flight;
     type Watch = ();
     type Seen = Duration;
@@ -55,7 +55,7 @@ impl Store for Polling {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.ask(Command::List, deadline, &mut None).await.map(drop)
     }
 
@@ -78,9 +78,8 @@ impl Store for Polling {
         &self,
         request: &Request,
         _: Want,
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let process = self.client.config.process.id;
         let command = Command::Take(
             Arc::clone(&request.key),
@@ -88,7 +87,7 @@ impl Store for Polling {
             process,
             request.ttl,
         );
-        let (answer, sent_at) = self.ask(command, deadline, flight).await?;
+        let (answer, sent_at) = self.ask(command, deadline, notes).await?;
         Ok(match answer {
             Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, ())),
             Answer::Remembered => Take::Done,
@@ -96,16 +95,11 @@ impl Store for Polling {
         })
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::new();
         for Due { request, .. } in due {
             let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
-            let answer = self.ask(command, deadline, flight).await;
+            let answer = self.ask(command, deadline, &mut Notes::default()).await;
             renewed.push(answer.map(|(answer, sent_at)| match answer {
                 Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
@@ -119,15 +113,14 @@ impl Store for Polling {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let done = match ending {
             Ending::Done(time) => Some(time),
             _ => None,
         };
         let command = Command::Release(Arc::clone(&request.key), request.owner, done);
-        Ok(match self.ask(command, deadline, flight).await?.0 {
+        Ok(match self.ask(command, deadline, notes).await?.0 {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
@@ -136,11 +129,10 @@ impl Store for Polling {
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Result<bool, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
         let (answer, _) = self
-            .ask(Command::Forget(key.into()), deadline, flight)
+            .ask(Command::Forget(key.into()), deadline, notes)
             .await?;
         Ok(matches!(answer, Answer::Done(true)))
     }
@@ -184,7 +176,7 @@ impl Store for Polling {
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let keys = waited
             .iter()
             .map(|waited| Arc::clone(&waited.key))
@@ -205,20 +197,18 @@ impl Store for Polling {
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, flight).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        flight: &mut Option<Flight>,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, flight).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {
             known.starts_with(prefix)
         })))

@@ -7,8 +7,8 @@ use dlock::backend::{
     BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers, TokenTier,
 };
 use dlock_runtime::store::{
-    Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Attempt, Attempted, Context, Deadline, Due, Ending, Events, Failure, Followed,
+    Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
 use super::server::{Answer, Asked, CLAIM, Command, DEAD_AFTER, QueueServer};
@@ -28,7 +28,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     flight: Option<Arc<Connection<QueueServer>>>,
 }
 
@@ -37,11 +37,11 @@ impl Queue {
         &self,
         command: Command,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<(Answer, Instant), Failure> {
         let answered = self
             .client
-            .ask(command, deadline, &mut attempt.flight)
+            .ask(command, deadline, &mut notes.flight)
             .await?;
         self.events.answered(answered.1);
         Ok(answered)
@@ -67,7 +67,7 @@ impl Queue {
 impl Store for Queue {
     type Config = Config<QueueServer>;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = (Arc<Connection<QueueServer>>, Ending);
     type Watch = ();
     type Seen = ();
@@ -101,8 +101,8 @@ impl Store for Queue {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        self.ask(Command::List, deadline, &mut Attempt::default())
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
+        self.ask(Command::List, deadline, &mut Notes::default())
             .await
             .map(drop)
     }
@@ -134,9 +134,8 @@ impl Store for Queue {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let (key, asked) = (Arc::clone(&request.key), self.asked(request));
         let command = match want {
             Want::First if self.opens == Opening::First => Command::First(key, asked),
@@ -156,7 +155,7 @@ impl Store for Queue {
                 }
             }
         };
-        let (answer, sent_at) = self.ask(command, deadline, attempt).await?;
+        let (answer, sent_at) = self.ask(command, deadline, notes).await?;
         if let Want::Queue { beat: true, .. } = want {
             self.events.beats(sent_at);
         }
@@ -168,16 +167,11 @@ impl Store for Queue {
         })
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::new();
         for Due { request, .. } in due {
             let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
-            let answer = self.ask(command, deadline, attempt).await;
+            let answer = self.ask(command, deadline, &mut Notes::default()).await;
             renewed.push(answer.map(|(answer, sent_at)| match answer {
                 Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
@@ -191,12 +185,9 @@ impl Store for Queue {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
-        let (answer, _) = self
-            .ask(releases(request, ending), deadline, attempt)
-            .await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
+        let (answer, _) = self.ask(releases(request, ending), deadline, notes).await?;
         Ok(match answer {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
@@ -206,11 +197,10 @@ impl Store for Queue {
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<bool, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
         let (answer, _) = self
-            .ask(Command::Forget(key.into()), deadline, attempt)
+            .ask(Command::Forget(key.into()), deadline, notes)
             .await?;
         Ok(matches!(answer, Answer::Done(true)))
     }
@@ -219,8 +209,8 @@ impl Store for Queue {
         silent(for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.flight.map(|flight| (flight, left.ending)))
+    fn abandon(&self, _: &Request, notes: Notes, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.flight.map(|flight| (flight, left.ending)))
     }
 
     async fn follow(&self, (flight, ending): Self::Flight, request: &Request) -> Followed {
@@ -248,14 +238,14 @@ impl Store for Queue {
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let keys = waited
             .iter()
             .map(|waited| Arc::clone(&waited.key))
             .collect();
         let alive = beat.then_some(self.client.config.process.id);
         let command = Command::Look { keys, alive };
-        let (answer, _) = self.ask(command, deadline, &mut Attempt::default()).await?;
+        let (answer, _) = self.ask(command, deadline, &mut Notes::default()).await?;
         if let Answer::Seen(seen) = answer {
             for (waited, (holders, waiting)) in waited.iter_mut().zip(seen) {
                 match holders.is_empty() {
@@ -276,8 +266,7 @@ impl Store for Queue {
         granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let key: Arc<str> = key.into();
         let mut gone = Vec::new();
         let places = Command::Places(Arc::clone(&key), self.client.config.process.id);
@@ -286,7 +275,7 @@ impl Store for Queue {
             alive: None,
         };
         for (command, of_all) in [(look, false), (places, true)] {
-            let (answer, _) = self.ask(command, deadline, attempt).await?;
+            let (answer, _) = self.ask(command, deadline, &mut Notes::default()).await?;
             let owners = match answer {
                 Answer::Holders(owners) => owners,
                 Answer::Seen(seen) => seen.into_iter().map(|(holders, _)| holders).collect(),
@@ -299,33 +288,31 @@ impl Store for Queue {
         }
         for owner in gone {
             let disown = Command::Disown(Arc::clone(&key), owner);
-            self.ask(disown, deadline, attempt).await?;
+            self.ask(disown, deadline, &mut Notes::default()).await?;
         }
         Ok(())
     }
 
     async fn farewell(&self, deadline: Deadline) {
         let farewell = Command::Farewell(self.client.config.process.id);
-        let _ = self.ask(farewell, deadline, &mut Attempt::default()).await;
+        let _ = self.ask(farewell, deadline, &mut Notes::default()).await;
     }
 
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
+        let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {
             known.starts_with(prefix)
         })))

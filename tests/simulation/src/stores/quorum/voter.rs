@@ -11,8 +11,8 @@ use dlock::backend::{
 };
 use dlock_runtime::quorum::voter::{Holder, Vote, Voter};
 use dlock_runtime::store::{
-    Abandoned, Applied, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Late,
-    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Attempt, Attempted, Context, Deadline, Due, Ending, Events, Failure,
+    Followed, Freed, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want,
 };
 
 use super::node::{Answer, Asked, Command, Node};
@@ -34,7 +34,7 @@ pub(crate) struct Voting {
 type Ear = Mutex<Option<Sent>>;
 
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct Notes {
     flight: Option<Sent>,
 }
 
@@ -45,24 +45,24 @@ impl Voting {
         &self,
         command: Command,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        notes: &mut Notes,
     ) -> Result<(Answer, Instant), Failure> {
         let time = &self.client.time;
         let connection = self.client.connection(deadline).await?;
         let sent_at = time.now();
-        attempt.flight = Some(Arc::clone(&connection));
+        notes.flight = Some(Arc::clone(&connection));
         let patience = time.after(self.client.patience);
         let answer = time.bound(patience.min(deadline), connection.send(command));
         match answer.await {
             Ok(answer) => {
-                attempt.flight = None;
+                notes.flight = None;
                 let answer = answer.map_err(|_| unknown(sent_at))?;
                 self.events.answered(sent_at);
                 Ok((answer, sent_at))
             }
             Err(_) if deadline < patience => Err(Failure::silent(Applied::OnItsWay)),
             Err(_) => {
-                attempt.flight = None;
+                notes.flight = None;
                 connection.close();
                 Err(unknown(sent_at))
             }
@@ -70,7 +70,7 @@ impl Voting {
     }
 
     async fn ask_alone(&self, command: Command, deadline: Deadline) -> Result<Answer, Failure> {
-        let (answer, _) = self.ask(command, deadline, &mut Attempt::default()).await?;
+        let (answer, _) = self.ask(command, deadline, &mut Notes::default()).await?;
         Ok(answer)
     }
 
@@ -118,9 +118,8 @@ impl Voter for Voting {
     async fn vote(
         &self,
         request: &Request,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Vote, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Vote> {
         let asked = Asked {
             owner: request.owner,
             process: self.client.config.process.id,
@@ -129,14 +128,14 @@ impl Voter for Voting {
         };
         let above = self.given.load(Ordering::Relaxed);
         let command = Command::Vote(Arc::clone(&request.key), asked, above);
-        match self.ask(command, deadline, attempt).await?.0 {
+        match self.ask(command, deadline, notes).await?.0 {
             Answer::Yes(last) => Ok(Vote::Yes { last }),
             Answer::No(held) => Ok(Vote::No(held.map(holder))),
             _ => Err(nonsense()),
         }
     }
 
-    async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
+    async fn raise(&self, last: u64, deadline: Deadline) -> Attempted<()> {
         self.ask_alone(Command::Raise(last), deadline)
             .await
             .map(drop)
@@ -150,7 +149,7 @@ impl Voter for Voting {
         &self,
         keys: &[Arc<str>],
         deadline: Deadline,
-    ) -> Result<Vec<Option<Holder>>, Failure> {
+    ) -> Attempted<Vec<Option<Holder>>> {
         match self
             .ask_alone(Command::Look(keys.to_vec()), deadline)
             .await?
@@ -163,19 +162,14 @@ impl Voter for Voting {
     async fn keys(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<BTreeSet<String>>, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Option<BTreeSet<String>>> {
         let is_one = |known: &str| known.starts_with(prefix);
-        let locks = self.locks(is_one, deadline).await?;
+        let locks = self.locks(is_one, attempt.deadline).await?;
         Ok(Some(locks.into_iter().map(|lock| lock.key).collect()))
     }
 
-    async fn look_at_each(
-        &self,
-        keys: &[String],
-        deadline: Deadline,
-    ) -> Result<Vec<LockInfo>, Failure> {
+    async fn look_at_each(&self, keys: &[String], deadline: Deadline) -> Attempted<Vec<LockInfo>> {
         let is_one = |known: &str| keys.iter().any(|key| key == known);
         self.locks(is_one, deadline).await
     }
@@ -185,7 +179,7 @@ impl Voter for Voting {
         keys: &BTreeSet<Arc<str>>,
         listening: &mut Self::Listening,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let ear = self
             .ear
             .lock()
@@ -211,11 +205,11 @@ impl Voter for Voting {
         }
     }
 
-    fn asked_over(attempt: &Attempt) -> Option<Sent> {
-        attempt.flight.clone()
+    fn asked_over(notes: &Notes) -> Option<Sent> {
+        notes.flight.clone()
     }
 
-    async fn ping(&self, connection: Option<&Sent>, deadline: Deadline) -> Result<(), Failure> {
+    async fn ping(&self, connection: Option<&Sent>, deadline: Deadline) -> Attempted<()> {
         let Some(connection) = connection else {
             return self.ask_alone(Command::Ping, deadline).await.map(drop);
         };
@@ -233,7 +227,7 @@ impl Voter for Voting {
 impl Store for Voting {
     type Config = Config<Node>;
     type Record = ();
-    type Attempt = Attempt;
+    type Notes = Notes;
     type Flight = (Sent, Ending);
     type Watch = ();
     type Seen = ();
@@ -261,7 +255,7 @@ impl Store for Voting {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.ask_alone(Command::Ping, deadline).await.map(drop)
     }
 
@@ -281,28 +275,17 @@ impl Store for Voting {
     }
 
     /// A node alone grants nothing.
-    async fn take(
-        &self,
-        _: &Request,
-        _: Want,
-        _: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
+    async fn take(&self, _: &Request, _: Want, _: Attempt<'_, Self>) -> Attempted<Take<Self>> {
         Err(nonsense())
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let leases = due.iter().map(|Due { request, .. }| {
             let key = Arc::clone(&request.key);
             (key, request.owner, request.ttl)
         });
         let command = Command::Renew(leases.collect());
-        match self.ask(command, deadline, attempt).await {
+        match self.ask(command, deadline, &mut Notes::default()).await {
             Ok((Answer::Renewed(extended), sent_at)) => {
                 let answer = |extended| match extended {
                     true => Renewed::extended(sent_at),
@@ -320,11 +303,10 @@ impl Store for Voting {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let release = releases(request, ending);
-        Ok(match self.ask(release, deadline, attempt).await? {
+        Ok(match self.ask(release, deadline, notes).await? {
             (Answer::Done(true), _) => Freed::Released,
             _ => Freed::NotHeld,
         })
@@ -334,8 +316,8 @@ impl Store for Voting {
         silent(for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.flight.map(|flight| (flight, left.ending)))
+    fn abandon(&self, _: &Request, notes: Notes, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(notes.flight.map(|flight| (flight, left.ending)))
     }
 
     async fn follow(&self, (flight, ending): Self::Flight, request: &Request) -> Followed {
@@ -358,27 +340,24 @@ impl Store for Voting {
         Late::Until(Deadline::from(sent_at, LATEST + LATEST / 20))
     }
 
-    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Result<(), Failure> {
+    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Attempted<()> {
         Ok(())
     }
 
-    async fn inspect(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<LockInfo>, Failure> {
-        Ok(self.locks(|known| known == key, deadline).await?.pop())
+    async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
+        Ok(self
+            .locks(|known| known == key, attempt.deadline)
+            .await?
+            .pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        attempt: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
         let is_one = |known: &str| known.starts_with(prefix);
-        self.locks(is_one, deadline).await.map(Some)
+        self.locks(is_one, attempt.deadline).await.map(Some)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
 use dlock_runtime::store::{
-    Abandoned, Behind, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted, Late,
-    LeftBehind, Looks, Opening, Scope, Store, Take, Time, Waited, Want,
+    Abandoned, Attempt, Attempted, Behind, Context, Deadline, Due, Ending, Followed, Freed,
+    Granted, Late, LeftBehind, Looks, Opening, Scope, Store, Take, Time, Waited, Want,
 };
 
 use super::server::{Answer, SessionServer, What};
@@ -24,7 +24,7 @@ impl Store for Sessions {
     type Config = Config<SessionServer>;
     /// The session of the node.
     type Record = u64;
-    type Attempt = Option<Attached>;
+    type Notes = Option<Attached>;
     type Flight = Attached;
     type Watch = ();
     type Seen = ();
@@ -40,7 +40,7 @@ impl Store for Sessions {
         }
     }
 
-    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+    async fn check(&self, deadline: Deadline) -> Attempted<()> {
         self.keeper
             .ask(What::Beat, deadline, &mut None)
             .await
@@ -75,16 +75,15 @@ impl Store for Sessions {
         &self,
         request: &Request,
         want: Want,
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Result<Take<Self>, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Take<Self>> {
         let what = What::Take {
             key: Arc::clone(&request.key),
             owner: request.owner,
             mode: request.mode,
             waits: matches!(want, Want::Queue { .. }),
         };
-        let (answer, sent_at, session) = self.keeper.ask(what, deadline, flight).await?;
+        let (answer, sent_at, session) = self.keeper.ask(what, deadline, notes).await?;
         Ok(match answer {
             Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, session)),
             Answer::Behind(name) => Take::Behind(Behind::new(name, ())),
@@ -93,16 +92,11 @@ impl Store for Sessions {
         })
     }
 
-    async fn renew(
-        &self,
-        due: &mut [Due<Self>],
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Vec<Result<Renewed, Failure>> {
+    async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::new();
         for Due { request, .. } in due {
             let what = What::IsHeld(Arc::clone(&request.key), request.owner);
-            let answer = self.keeper.ask(what, deadline, flight).await;
+            let answer = self.keeper.ask(what, deadline, &mut Notes::default()).await;
             renewed.push(answer.map(|(answer, sent_at, _)| match answer {
                 Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
@@ -116,15 +110,14 @@ impl Store for Sessions {
         request: &Request,
         _: Option<&u64>,
         ending: Ending,
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Result<Freed, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Freed> {
         let done = match ending {
             Ending::Done(time) => Some(time),
             _ => None,
         };
         let what = What::Delete(Arc::clone(&request.key), request.owner, done);
-        Ok(match self.keeper.ask(what, deadline, flight).await?.0 {
+        Ok(match self.keeper.ask(what, deadline, notes).await?.0 {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
@@ -133,11 +126,10 @@ impl Store for Sessions {
     async fn forget(
         &self,
         key: &str,
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Result<bool, Failure> {
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<bool> {
         let what = What::Forget(key.into());
-        let (answer, ..) = self.keeper.ask(what, deadline, flight).await?;
+        let (answer, ..) = self.keeper.ask(what, deadline, notes).await?;
         Ok(matches!(answer, Answer::Done(true)))
     }
 
@@ -183,7 +175,7 @@ impl Store for Sessions {
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Attempted<()> {
         let names = waited.iter().map(|waited| waited.key.to_string()).collect();
         let (answer, ..) = self
             .keeper
@@ -199,20 +191,18 @@ impl Store for Sessions {
     async fn inspect(
         &self,
         key: &str,
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<LockInfo>> {
+        let (answer, ..) = self.keeper.ask(What::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
-        deadline: Deadline,
-        flight: &mut Option<Attached>,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
+        Attempt { deadline, notes }: Attempt<'_, Self>,
+    ) -> Attempted<Option<Vec<LockInfo>>> {
+        let (answer, ..) = self.keeper.ask(What::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {
             known.starts_with(prefix)
         })))
