@@ -1,8 +1,8 @@
 //! Keeps the code of a future in the binary once.
 //!
-//! What a future does is compiled in each part of the crate (with the default profile there are 16)
-//! that polls or may drop it. A generic function that is not inlined is compiled in one part only,
-//! and so is what it polls, or puts into a box of unknown type.
+//! The compiler puts the code of a future into each part of the crate (there are 16 by default)
+//! that polls or drops it. A function that is not inlined is compiled in one part only. So a future
+//! that such a function boxes as a `dyn`, or polls, is compiled once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::sync::Mutex;
 
-/// In a box. Nobody outside knows how to poll or drop the future.
+/// Boxes a future, so that its callers contain no code to poll or drop it.
 #[inline(never)]
 pub(crate) fn apart<'a, T>(work: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T> {
     Box::pin(work)
@@ -78,8 +78,8 @@ fn run(work: Vec<BoxFuture<'_, ()>>) -> BoxFuture<'_, ()> {
 }
 
 pin_project! {
-    /// Without a box, for the path of every section. Where it may be dropped, there is still the
-    /// code for that.
+    /// Like [`apart`], but without a box, for the path of every section. Only the code that polls
+    /// the future is compiled once; the code that drops it is still in each caller.
     pub(crate) struct Outlined<F> {
         #[pin]
         work: F,

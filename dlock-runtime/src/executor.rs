@@ -24,7 +24,8 @@ use crate::clock;
 use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
 
-/// The most extra time for a caller that stood still for the whole of its limit.
+/// A caller that was polled late has at least this much time after `half_way`, or half of its limit
+/// if that is less.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -207,7 +208,8 @@ impl Executor {
             }
             Self::Ambient(ambient) => {
                 let handle = ambient.for_release();
-                // A thread that ends has no room for a runtime any more.
+                // A thread that is ending has no thread-locals any more, so it cannot enter a
+                // runtime.
                 let enters =
                     !matches!(Handle::try_current(), Err(e) if e.is_thread_local_destroyed());
                 let _entered = handle.as_ref().filter(|_| enters).map(Handle::enter);
@@ -290,7 +292,8 @@ impl Ambient {
     /// The runtime that takes over a release: the current one, whose time may be paused, if it can
     /// wait; else the one where the store was connected.
     fn for_release(&self) -> Option<Handle> {
-        // If panics abort the program, one must not be provoked for a release that may not wait.
+        // Tokio shows only by a panic that a runtime has no timers. If panics abort the program, it
+        // is not asked: the release may need no timer.
         let has_timers = || cfg!(not(panic = "unwind")) || has_timers_here();
         match (Handle::try_current().ok(), self.if_running()) {
             (Some(current), Some(connected)) if current.id() != connected.id() && !has_timers() => {

@@ -5,7 +5,8 @@
 //! - scope: does the calling code hold the key already? Then re-enter.
 //! - gate: tasks of this process that want the same key queue here.
 //! - lease: renewal, local deadline, loss, and a release that always happens.
-//! - [`backend`]: the store's protocol and nothing else.
+//! - engine, behind the [`backend::Backend`] trait: waiting, retries, cleanup, wake-ups.
+//! - [`store::Store`]: the protocol of one store, and nothing else.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Each store uses another part of what all of them share. What none uses is found where all of them

@@ -30,7 +30,7 @@ const NUMBER: [&str; 2] = ["too few", "too many"];
 pub(crate) struct Setting<T> {
     name: &'static str,
     range: RangeInclusive<T>,
-    /// What a value below the range is, and one above it.
+    /// What messages call a value below the range, and a value above it.
     wrong: [&'static str; 2],
     remedy: &'static str,
 }
@@ -90,8 +90,8 @@ pub(crate) const HANDOFF: Setting<u32> = Setting {
     remedy: "give at most 63",
 };
 
-/// Below it there is room for tokens that fit into a column with a sign, whatever a store
-/// adds to it: a floor is never lowered.
+/// The tokens of all later grants must fit into a signed column of 64 bits, with whatever a store
+/// adds to them. This leaves room for that, since a floor is never lowered.
 pub(crate) const TOKEN_FLOOR: Setting<u64> = Setting {
     name: "token_floor",
     range: 0..=i64::MAX.unsigned_abs() - (1 << 56),
@@ -108,7 +108,7 @@ pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
     remedy: "give a time from 1s to 24h",
 };
 
-/// More than one server has.
+/// More connections than any service needs.
 pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
     name: "max_connections",
     range: 1..=1_000,
@@ -155,7 +155,8 @@ impl<T: PartialOrd + fmt::Debug> Setting<T> {
 }
 
 impl Setting<u64> {
-    /// A number in text. What is wrong with it, without the text, where it is none.
+    /// Reads a number. The error for a text that is not a number does not show the text, which may
+    /// be a secret.
     pub(crate) fn read(&self, text: &str) -> Result<u64, String> {
         let number = text.parse().map_err(|_| self.remedy.to_owned())?;
         self.within(number).map(|()| number)

@@ -72,8 +72,8 @@ pub struct Options {
     pub ttl: Option<Duration>,
     pub patience: Patience,
     pub mode: Mode,
-    /// A request was asked to read, and for permits: the last would win, and with it a
-    /// ceiling might go unseen.
+    /// Both `read` and `permits` were requested. This is refused: the last one would win, and the
+    /// limit could be lost unnoticed.
     pub two_modes: bool,
     pub renew: bool,
     pub max_hold: Option<Duration>,

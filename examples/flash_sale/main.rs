@@ -39,7 +39,7 @@ async fn sell(shop: &dyn Shop, order: &Order) -> Result<Receipt, SaleError> {
     sell_unprotected(shop, order).await
 }
 
-/// The same for those who like to live dangerously.
+/// Sells without the lock, as `--without-lock` asks for: this oversells.
 async fn sell_unprotected(shop: &dyn Shop, order: &Order) -> Result<Receipt, SaleError> {
     let waited = order.placed.elapsed();
     // Sent along, it lets the shop refuse a process that was paused until
@@ -151,7 +151,8 @@ async fn serve(
         ended = all_ended => return ended,
         () = stop => {}
     }
-    // Not only told to end: what they hold is on its way back when they have.
+    // Waits until the tasks have ended, so that the shutdown that follows waits for their locks
+    // too.
     tasks.shutdown().await;
     Ok(())
 }

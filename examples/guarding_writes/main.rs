@@ -31,9 +31,9 @@ enum ShopError {
     Outdated,
 }
 
-/// A body that goes on after a loss, as one does that was paused and does not
-/// know yet. The ttl is short, so that the pause may be; a service has no reason
-/// to be below the 30 seconds of the default.
+/// The body goes on after a loss, like one that was paused and has not noticed yet. The ttl is
+/// short so that a short pause is enough to lose the lock; keep the default of 30 seconds in a
+/// service.
 #[distributed_lock(key = "stock:<sku>", ttl = "6s", on_lost = "continue")]
 async fn sell(pool: &PgPool, sku: &str) -> Result<i64, ShopError> {
     let token = i64::try_from(current().map_or(FencingToken::NONE, |held| held.token()))?;

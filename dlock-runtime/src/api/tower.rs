@@ -167,7 +167,9 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // Keep the service that was polled as ready, and leave its clone in its place.
+        // This service was polled as ready, and its clone was not. So this one serves the request,
+        // and the clone takes its place:
+        // <https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services>
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let Settings {

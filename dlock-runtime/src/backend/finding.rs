@@ -29,7 +29,7 @@ pub enum Level {
 
 const CLOCK: &str = "clock";
 
-/// Clocks that differ by less are set by the same means.
+/// Clocks that are set by NTP may differ by this much.
 const APART: Duration = Duration::from_secs(1);
 
 impl Finding {
@@ -48,7 +48,8 @@ impl Finding {
         }
     }
 
-    /// The same of a clock by which nothing goes that dlock does or shows.
+    /// Like [`of_clock`](Self::of_clock), for a clock that dlock neither uses nor shows: a
+    /// difference is only mentioned.
     #[doc(hidden)]
     #[must_use]
     pub fn of_idle_clock(whose: &str, shown: SystemTime, seen: [SystemTime; 2]) -> Self {

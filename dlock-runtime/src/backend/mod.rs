@@ -1,8 +1,9 @@
-//! The stores, and the one small trait that each of them implements.
+//! The [`Backend`] trait: one lease at a time, from any store.
 //!
-//! A backend contains the protocol of its store and nothing else. It knows nothing about tasks,
-//! reentrancy, policies or the timing of renewals: the layers above ask it for one lease at a
-//! time, and decide when to extend it and when to give it back.
+//! A backend waits in the store's queue, retries, and cleans up after dropped requests. It knows
+//! nothing about tasks, reentrancy, policies or the timing of renewals: the layers above decide
+//! when to extend a lease and when to give it back. [`Engine`](crate::Engine) is the backend of
+//! every store but `memory:`; the protocol of such a store is its [`Store`](crate::store::Store).
 
 mod contract;
 mod finding;

@@ -53,7 +53,8 @@ pub(crate) fn check_constants(key: &LockKey, shapes: Shapes) -> Result<(), LockE
     Ok(())
 }
 
-/// What stands in the name as a template has an expression that begins with the argument.
+/// The part of the name that looks like a value of a template over this argument: `<id>` or
+/// `<id.as_str()>` for `id`.
 fn value_over<'a>(argument: &str, name: &'a str) -> Option<&'a str> {
     name.match_indices('<').find_map(|(at, _)| {
         let behind = name[at + 1..].strip_prefix(argument)?;

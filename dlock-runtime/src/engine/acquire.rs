@@ -49,8 +49,8 @@ impl<S: Store> Running<S> {
         let answer = match opening {
             Opening::Try => match outlined(acquisition.ask(Want::Try)).await? {
                 Asked::Granted(grant) => return Ok(grant),
-                // After a tie, the store is not asked again at once. And where the queue has no
-                // places, there is nothing more to ask for.
+                // A tie is followed by a pause, not by another question. And a store whose rechecks
+                // are [`Looks::Each`] has no places to ask for, so this answer is enough.
                 Asked::Contended => Some(Asked::Contended),
                 answer if S::LOOKS == Looks::Each => Some(answer),
                 _ => {

@@ -65,14 +65,15 @@ pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,
     pub(crate) notes: S::Notes,
     deadline: Deadline,
-    /// Since when the store has been silent.
+    /// From when the time limit is counted: the beginning of the call, or the store's last answer.
     started: Instant,
     backoff: Backoff,
     /// Number of attempts made without a pause.
     at_once: u32,
     /// Number of consecutive ties.
     ties: u32,
-    /// Why the last attempt failed.
+    /// Why the attempts so far have failed. A timeout does not replace an earlier, more exact
+    /// cause.
     cause: Option<Cause>,
 }
 

@@ -7,10 +7,9 @@
 //! happen ([`Late`]). With [`Late::Until`], at least two releases must be answered: the store has
 //! run everything that it had received by the first answer before it gives the second.
 //!
-//! That period is counted from when the command was sent. For a command that nobody could follow,
-//! this time is unknown: the caller may have left it in the queue of a connection whose runtime
-//! stands still, and it is sent when that runtime runs again. But it is sent before its flight
-//! ends, so the release is repeated until then.
+//! That period is counted from when the command was sent. If nobody could follow the command, this
+//! time is unknown: the command may still be in the queue of a connection whose runtime is blocked.
+//! It is sent before its flight ends, so the release is repeated until then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -196,10 +195,10 @@ impl<S: Store> Cleanup<S> {
             let enough = match answer {
                 Ok(()) => {
                     if let Ending::Done(_) = self.left.ending {
-                        // The mark is there, or the lock was lost before it. From here on, only a
-                        // late grant is undone, which stands for no work. A mark that was set again
-                        // would last for longer, and on some stores that would keep alive what this
-                        // waits for.
+                        // The mark is set, or the lock was lost before. From here on only a late
+                        // grant is undone, under which no work was done, so it gets no mark.
+                        // Setting the mark again would make it last longer, and on some stores it
+                        // would keep alive the session whose end this waits for.
                         self.left.ending = Ending::Left;
                     }
                     let once = !matches!(late, Some(Late::Until(_)));

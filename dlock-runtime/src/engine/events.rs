@@ -45,7 +45,7 @@ pub(crate) trait Listener: Send + Sync {
     /// The owner of this name has given the lock back.
     fn given_back(&self, _key: &str, _owner: &str) {}
 
-    /// So many processes were told that this request has given the lock back.
+    /// This request has given the lock back, and this many processes were notified.
     fn told(&self, _request: &Request, _processes: usize) {}
 
     /// Messages may have been missed.
@@ -127,7 +127,7 @@ impl Events {
         self.freed(key);
     }
 
-    /// So many processes were told that this request has given the lock back.
+    /// This request has given the lock back, and this many processes were notified.
     pub(crate) fn told(&self, request: &Request, processes: usize) {
         self.tell(|listener| listener.told(request, processes));
     }
@@ -191,7 +191,7 @@ impl Events {
         counts && self.0.time.now().saturating_duration_since(since) < self.0.dead_after / 2
     }
 
-    /// Stops relying on others to know that this process is alive. Returns whether they were told.
+    /// Forgets the last beat, so that the next waiter sends one. Returns whether there was one.
     pub(super) fn forget_beat(&self) -> bool {
         self.0.known.swap(0, Ordering::Relaxed) != 0
     }

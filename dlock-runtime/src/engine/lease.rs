@@ -59,8 +59,8 @@ impl<S: Store> Running<S> {
         // command may come even after that, so it needs a cleanup.
         if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
-            // If the release has succeeded, its mark is set. A late grant of the same request
-            // stands for no work, so its cleanup leaves no mark.
+            // If the release has succeeded, its mark is set. No work was done under a late grant of
+            // the same request, so its cleanup leaves no mark.
             let is_done = request.done_for().filter(|_| freed.is_err());
             let request = request.clone().done(is_done);
             self.clean_up(request, Abandoned::at_rest(Some(record)), &left);
@@ -191,9 +191,9 @@ impl<S: Store> Running<S> {
     /// this ends nothing else, since owners are never reused.
     pub(crate) async fn break_off(&self, broken: &Break) -> Result<Released, BackendError> {
         let mut call = self.call();
-        // In doubt, the lock was broken: even an attempt that was answered counts, if it may have
-        // been run in part. A release that counted such an attempt would hide that the lease was
-        // lost before it: a server that has lost its data first refuses, and then has no lease.
+        // An attempt that may have been run, even in part, counts as a break. (A release cannot
+        // count it: a server that has lost its data refuses first, and then has no lease, so the
+        // holder would not learn of the loss.)
         let mut repeated = false;
         let freed = attempts!(
             call,
@@ -265,8 +265,9 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// Forgets the holders whose leases have ended, by these answers to their renewals. They may
-    /// have been told of the loss, and work on: a later grant by an old place is not for them.
+    /// Forgets the holders whose leases have ended, according to these answers to their renewals.
+    /// Their bodies may go on after the loss, but a later grant to one of their old places is not
+    /// for them.
     pub(super) fn forget_lost(
         &self,
         requests: &[Request],

@@ -38,9 +38,9 @@ use crate::in_flight::InFlight;
 use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
 use crate::store::{Break, Context, Late, LeftBehind, Scope, Store, Whose};
 
-/// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time, gives back
-/// what callers leave behind, and tells an outage from a lock that is held. The store provides only
-/// primitives.
+/// A backend over a [`Store`](crate::store::Store): it waits, retries, gives back what callers
+/// leave behind, and tells an outage from a lock that is held. The store provides only primitives.
+/// The layer above decides when a lease is renewed.
 ///
 /// For [`Config::with_backend`](crate::Config::with_backend). This interface is young: what a store
 /// has to provide may change with any minor version.

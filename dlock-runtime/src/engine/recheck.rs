@@ -15,8 +15,8 @@ use crate::tables::HashMap;
 /// follow each other closely.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// The keys that are waited for, and when to look at them. Keys that nobody waits for any more stay
-/// until one of all is due.
+/// The keys that are waited for, and when to look at them. A key that nobody waits for any more is
+/// removed at the next look.
 struct Schedule<S: Store> {
     keys: HashMap<Arc<str>, Entry<S>>,
     /// None of the keys is due before.
@@ -100,7 +100,7 @@ impl<S: Store> Running<S> {
             };
             let _ = self.stopping.run_until_cancelled(waited).await;
             if self.events.forget_beat() {
-                // The queues hold nobody of this process now, or will not soon.
+                // The last waiter of this process has left the queues, or is about to.
                 let limit = self.time.after(self.request_timeout);
                 self.store.farewell(limit).await;
                 self.events.said_farewell();

@@ -183,8 +183,8 @@ impl Waiters {
         self.state.lock().keys.is_empty()
     }
 
-    /// Takes the keys for which somebody waits to be woken since the last call, but nobody did
-    /// before. Those that the last waiter has left since may be among them.
+    /// Returns the keys whose first waiter has begun to wait since the last call. It may have left
+    /// since.
     pub(super) fn newly_waited(&self) -> HashSet<Arc<str>> {
         take(&mut self.state.lock().newly_waited)
     }

@@ -85,7 +85,7 @@ impl BackendError {
         Self::unsupported(store.into(), "has no `once`, and so nothing to forget")
     }
 
-    /// The store's tokens begin where they begin.
+    /// The store cannot raise its fencing tokens.
     pub(crate) fn keeps_its_tokens<'a>(store: impl Into<Option<&'a str>>, why: &str) -> Self {
         let what = format_args!(
             "cannot lift its fencing tokens: {why}; leave `token_floor` out, and let what compares \

@@ -76,7 +76,7 @@ impl Leases {
     /// the store, which expires them.
     pub(crate) async fn shutdown(&self) {
         self.shut_down.cancel();
-        // First: as they leave, they give back what they have, and what they have asked for.
+        // First: when the refused calls leave, they add releases and cleanups to wait for.
         self.those_refused_have_left().await;
         self.returns.wait_idle().await;
         self.backend.settle().await;

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::clock::chance;
 
-/// The next task of this process waits for the answer to a release no longer than this: as long as
-/// the gate leaves something with a task that is not polled.
+/// How long the next task of this process waits for the answer to a release: as long as the gate
+/// waits for a task that is not polled.
 const RETURN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether, and until when, a lease is renewed.

@@ -70,7 +70,8 @@ impl LeaseGuard {
 
     /// Gives the lease back now. If the store does not answer, or the caller is dropped, the
     /// manager keeps trying until the lease has run out. The follower proceeds once the store has
-    /// been asked. `followed` says that a task will then ask the store for the same key.
+    /// answered; where requests keep their order, once the release is sent. `followed` says that a
+    /// task will then ask the store for the same key.
     pub(crate) async fn release(self, followed: bool) -> Result<Released, BackendError> {
         self.count();
         outlined(self.attempt(followed)).await

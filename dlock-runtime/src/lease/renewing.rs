@@ -18,14 +18,14 @@ use crate::outlast::outlast;
 use crate::reach::Reach;
 use crate::tables::HashSet;
 
-/// A renewal that failed is retried after this fraction of the ttl, but after no less than 5 ms and
-/// no more than a second.
+/// A failed renewal is retried after the ttl divided by this, but not before 5 ms and not after a
+/// second.
 const RETRIES_PER_TTL: u32 = 20;
 
 /// How long to wait after the store has reported an empty list of losses.
 const NO_LOSSES_PAUSE: Duration = Duration::from_secs(1);
 
-/// When a renewal counts as late: this fraction of the ttl, within these bounds.
+/// A renewal counts as late after the ttl divided by this, within these bounds.
 const LATE_PER_TTL: u32 = 6;
 const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 

@@ -53,7 +53,8 @@ pub(super) struct State {
     /// listens.
     loss: Option<CancellationToken>,
     /// What comes after the lease in this process. It proceeds when the lease is lost, or when the
-    /// store has been asked to take the lease back.
+    /// store has answered the release; on a store that keeps the order of requests, as soon as the
+    /// release is sent.
     follower: Option<Following>,
     pub(super) back: WayBack,
 }

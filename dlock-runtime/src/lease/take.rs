@@ -15,8 +15,8 @@ use crate::observe::{Labels, SectionSpan};
 /// answer.
 const LATE: u32 = 20;
 
-/// How long what dropped requests left is waited for, where the store names no request timeout: it
-/// receives its answers on the manager's runtime, and settles within a few round trips.
+/// How long to wait for the cleanup after dropped requests, on a store that names no request
+/// timeout: it works on the manager's runtime, and cleans up within a few round trips.
 const LEFT: Duration = Duration::from_secs(1);
 
 /// The outcome of a request to the store.

@@ -14,8 +14,8 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Due, Failure, Freed};
 use crate::sync::Mutex;
 
-/// How long a renewal waits for the slower voters once a majority has answered, to see whether
-/// they have lost the lease. Only a release waits for it.
+/// How long a renewal waits for the slower voters once a majority has answered, to see whether they
+/// have lost the lease. This holds up nobody but a release.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
 /// How long a renewal waits for voters that did not have the vote, and may be given it.
@@ -163,8 +163,7 @@ impl<V: Voter> Quorum<V> {
             async move {
                 let (member, request) = (asking.member, asking.request);
                 let vote = member.vote(request, &mut asking.part, deadline).await;
-                // With this vote, the command that was in flight when the lock was granted has
-                // arrived.
+                // Only these are raised: a counter counts for nothing without the vote.
                 matches!(vote, Vote::Yes { .. }).then_some(voter)
             }
         });

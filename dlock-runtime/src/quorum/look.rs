@@ -97,8 +97,8 @@ impl<V: Voter> Quorum<V> {
     {
         let answers = self.ask_chosen(limit, ask).await?;
         let unknown = self.members.len() - answers.len();
-        // By key and owner: the mode, the number of votes, and the longest expiry, since when, and
-        // the token, that the voters report.
+        // By key and owner: the mode, the number of votes, the longest time until the lease ends,
+        // since when the lock is held, and the token.
         let mut holders = BTreeMap::new();
         // Waiters listen at every voter, so the largest number is the right one.
         let mut waiters: HashMap<String, Option<usize>> = HashMap::new();

@@ -26,7 +26,7 @@ use crate::tables::HashMap;
 /// A process pauses for at most this many others.
 const MOST: usize = 8;
 
-/// A process that has not taken its turn so often does not want the lock any more.
+/// A process that has let this many turns pass does not want the lock any more.
 const PASSED_OVER: u32 = 3;
 
 /// So many releases are remembered, since each voter reports each of them.
@@ -53,10 +53,11 @@ struct Round {
     order: Vec<Contender>,
     /// This process, which waits however often others go before it.
     own: Option<Process>,
-    /// How many processes listen that nobody knows by name, and that let their turns pass. They are
-    /// not waited for.
+    /// How many processes listen that nobody knows by name, and that have let their turns pass.
+    /// Nobody waits for them.
     silent: usize,
-    /// How many others were told of the last release of this process: the most that any voter said.
+    /// How many others were notified of the last release of this process: the highest number that a
+    /// voter reported.
     told: usize,
     /// The releases that were heard of last.
     reported: VecDeque<u64>,
@@ -162,7 +163,7 @@ impl Turns {
         });
     }
 
-    /// So many others were told that this process has released the lock.
+    /// This process has released the lock, and this many others were notified.
     pub(super) fn told(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
         self.note(key, now, |round| {
             round.own = Some(own);
@@ -228,9 +229,8 @@ impl Turns {
         self.moment() * place.min(MOST) as u32
     }
 
-    /// The same for a process that has not waited: for the first of the others only, since its call
-    /// may have little time. `None` if the last release was too long ago for anybody to be about to
-    /// take the lock.
+    /// Like [`pause`](Self::pause), for a process that has not waited. It ends at most [`LONGEST`]
+    /// after the last release, since the call may have little time. `None`: it need not pause.
     pub(super) fn pause_at_first(&self, key: &str, own: Process, now: Instant) -> Option<Duration> {
         let released_at = self.rounds.lock().get(key)?.released_at;
         let ago = now.saturating_duration_since(released_at);

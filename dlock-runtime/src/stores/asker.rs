@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::backend::{Mode, Owner, Request};
 
-/// An owner as a store keeps it: `1.1`, or `1.1/7` if it asks for one of seven permits. So where
-/// the number does not matter, everyone who shares a lock is a reader.
+/// An owner as a store keeps it: `1.1`, or `1.1/7` if it asks for one of seven permits. Where the
+/// number of permits does not matter, a request for one is a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) owner: Owner,

@@ -41,8 +41,8 @@ fn limit_of_customer(
         .timeout(Duration::from_secs(2))
 }
 
-/// Whose request it is, as the gateway says that knows its customers. Those of nobody share one
-/// limit.
+/// The customer of a request, from a header that the gateway sets. Requests without a customer
+/// share one limit.
 fn customer(request: &Request) -> u64 {
     let number = request.headers().get("x-customer");
     let number = number.and_then(|number| number.to_str().ok()?.parse().ok());
@@ -85,12 +85,11 @@ async fn pay(State(shop): State<Arc<Shop>>, Path(id): Path<u64>) -> Result<Json<
 
 /// The payment itself, whoever waits for it.
 ///
-/// The books are fenced by the token, and a bank takes none. A copy that is
-/// paused between the question and the charge until its lease has run out, or
-/// loses it while the charge is on its way, may charge beside its successor. A
-/// real provider is given an idempotency key with the charge, such as the order's
-/// number; the lock then keeps a payment and a cancellation apart, and this bank
-/// has none so that the tests see how far the lock goes by itself.
+/// The token fences the books, but not the bank: banks take no token. A copy may be paused between
+/// the question and the charge until its lease has ended, or lose it while the charge is in flight.
+/// Then it may charge beside its successor. So give a real provider an idempotency key, such as the
+/// number of the order. The lock then only keeps a payment and a cancellation apart. This bank has
+/// no such key, so that the tests see how far the lock alone goes.
 #[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", try)]
 async fn settle(shop: Arc<Shop>, id: u64) -> Result<Json<Order>, ShopError> {
     let token = token();
@@ -110,8 +109,8 @@ async fn settle(shop: Arc<Shop>, id: u64) -> Result<Json<Order>, ShopError> {
     Ok(Json(order))
 }
 
-/// Puts the pieces back. It first holds the order and then the article, which
-/// only the order tells; nobody takes the two the other way round.
+/// Puts the pieces back. Takes the lock of the order first, since only the order names the article,
+/// and then that of the article. No other handler takes these two in the opposite order.
 #[debug_handler]
 #[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", timeout = "2s")]
 async fn cancel(

@@ -1,10 +1,9 @@
 //! A store of one's own: locks in a directory of files, for the processes of one
 //! Linux machine.
 //!
-//! It is complete: locks expire when their holder dies, who waits is served in the
-//! order of coming, and tokens rise across a crash of the machine. What it does not
-//! do is most of the work: waiting, repeating, giving back what a caller left behind
-//! and telling an outage from a lock that is held are the engine's.
+//! It is complete: locks expire when their holder dies, waiters are served in order, and tokens
+//! rise across a crash of the machine. The engine does most of the work: it waits, retries, gives
+//! back what a caller left behind, and tells an outage from a lock that is held.
 //!
 //! - `clock.rs`: the time that all processes of a machine have in common.
 //! - `lock.rs`: what is known of a lock, and what may be done with it.

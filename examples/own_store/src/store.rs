@@ -194,7 +194,7 @@ impl Store for Directory {
         }
     }
 
-    /// Nothing is on its way but what is followed.
+    /// Every command that is in flight is followed to its end, so none can be late.
     fn late(&self, _: &Request, _: Option<&()>, _: Instant) -> Late {
         Late::Never
     }
@@ -256,8 +256,8 @@ impl Store for Directory {
 }
 
 impl Directory {
-    /// A change that may be made twice, and so does not matter when nobody waits for
-    /// its answer any more.
+    /// Makes a change that may be made twice. So it does no harm if nobody waits for its answer any
+    /// more.
     async fn change<T: Send + 'static>(
         &self,
         request: &Request,

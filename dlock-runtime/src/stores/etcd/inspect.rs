@@ -117,7 +117,7 @@ impl Listing {
             let ask =
                 |mut client: Client| async move { client.lease_time_to_live(lease, None).await };
             let left = members.ask(deadline, ask).await?.ttl();
-            // A lease that has just ended lasts for less than nothing.
+            // The server answers -1 for a lease that has ended.
             Ok::<_, Failed>((lease, u64::try_from(left).ok().map(Duration::from_secs)))
         }));
         self.remaining.extend(known.await?);

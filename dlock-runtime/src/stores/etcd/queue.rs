@@ -159,9 +159,10 @@ impl Key {
         Txn::new().when([when]).and_then([delete])
     }
 
-    /// Nobody wants the key any more, and its deletion has failed. If the server has refused it, the
-    /// key stays until its lease ends. Others would keep the lease alive, for which no rights are
-    /// needed. So nobody else gets the lease. This is told once for each lease.
+    /// Nobody wants the key any more, and deleting it has failed. If the server refused that, the
+    /// key stays until its lease ends. Other requests would keep the lease alive, which needs no
+    /// rights, and the key with it. So no further request gets this lease. Warns once for each
+    /// lease.
     pub(super) fn may_stay(&self, failed: &Failed) {
         if let (ErrorClass::Refused, Cause::Error(error)) = (failed.class, &failed.cause)
             && self.lease().retire()

@@ -118,7 +118,7 @@ impl EtcdStore {
     }
 }
 
-/// When a lease of this ttl was asked for that ends then; in any case before now.
+/// When a lease of this ttl that ends at `end` began, but not later than `now`.
 fn begin(end: Deadline, ttl: Duration, now: Instant) -> Instant {
     end.at().checked_sub(ttl).unwrap_or(now).min(now)
 }

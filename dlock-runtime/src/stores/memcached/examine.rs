@@ -31,7 +31,7 @@ impl Statistics {
         ))
     }
 
-    /// `seen`: between these two moments, by this machine's clock, the server said this.
+    /// `seen`: two moments by this machine's clock, between which the server has answered.
     pub(super) fn findings(&self, server: &Settings, seen: [SystemTime; 2]) -> Vec<Finding> {
         let version = self.0.get("version").map(|version| {
             let what = format!("{server}: version {}", Shown(version));
@@ -50,11 +50,11 @@ impl Statistics {
         found.flatten().collect()
     }
 
-    /// Leases are so many seconds from when the server was told of them, whatever its clock shows.
+    /// A lease is a number of seconds from when its command arrives, so a wrong clock does no harm.
     fn clock(&self, server: &Settings, [from, to]: [SystemTime; 2]) -> Option<Finding> {
         let shown = Duration::from_secs(self.number("time")?);
         let shown = UNIX_EPOCH.checked_add(shown)?;
-        // What was shown then may be so old.
+        // The clock is set once a second, so the time that it shows may be this old.
         let seen = [from.checked_sub(TICK).unwrap_or(from), to];
         let whose = format!("{server}: its clock");
         Some(Finding::of_idle_clock(&whose, shown, seen))

@@ -50,7 +50,8 @@ impl Connector {
         })
     }
 
-    /// A server that is connected to later gives none that is not above this.
+    /// Notes that this token was granted: a server that is connected to later grants only higher
+    /// ones.
     pub(super) fn given(&self, token: u64) {
         self.highest_token.fetch_max(token, Ordering::Relaxed);
     }

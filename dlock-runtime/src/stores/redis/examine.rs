@@ -21,8 +21,8 @@ use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure};
 
 impl RedisStore {
-    /// Of every server that has locks. That one does not answer is found, too, while there
-    /// is time to tell.
+    /// Looks at every server that has locks. Ends before the deadline, so that a server that does
+    /// not answer can still be reported.
     pub(super) async fn look_at_servers(&self, deadline: Deadline) -> Vec<Finding> {
         let deadline = deadline.within(deadline.remaining() * 3 / 4);
         let tags = match &self.route {
@@ -158,7 +158,8 @@ impl RedisStore {
                 Recipe::Fair(_) => "services in Java may lose their places in queues too early",
                 _ => return Some(Finding::of_idle_clock(&whose, shown, seen)),
             },
-            // Of a majority, since when a lock is held is told by the holder's clock.
+            // On a quorum, the holder's clock says since when a lock is held. A node's clock only
+            // matters for its tokens.
             None if self.votes => "if this node loses its data, its tokens begin at this clock",
             None => "ages are shown wrong",
         };
@@ -187,7 +188,8 @@ impl RedisStore {
     }
 }
 
-/// What a restart takes along. A server that does not say is no news: that was told.
+/// What survives a restart. `None` if the settings cannot be read, which the finding about eviction
+/// reports.
 fn persistence(files: &HashMap<String, String>) -> Option<(Level, String)> {
     let on = files.get("appendonly")? == "yes";
     let synced = files.get("appendfsync").map_or("", String::as_str);

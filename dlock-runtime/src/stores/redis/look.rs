@@ -1,5 +1,5 @@
-//! The second look: reads the values of the locks that are waited for. A message can be lost, and
-//! a holder that dies sends none.
+//! The recheck: reads the values of the locks that are waited for. A message can be lost, and a
+//! holder that dies sends none.
 //!
 //! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
 //! of the process is sent with it: waiting costs less than two commands a second, however many
@@ -40,7 +40,8 @@ pub(crate) struct Seen {
     /// When the first lease of the holders that share the lock ends. A waiter for a permit may
     /// get it then, and nothing else reveals that a holder has died.
     room_at: Option<Instant>,
-    /// When the holder's lease ends, if that was read.
+    /// When to look again, in Redisson's layout: the holder's lease ends then, or the places of the
+    /// waiters have to be kept.
     pub(super) ends: Option<Instant>,
 }
 

@@ -14,8 +14,8 @@
 //!   (in microseconds) on every new connection. So they rise even if Redis loses its data, unless
 //!   its clock goes back or it has granted more than 15,000 locks a second on average.
 //!
-//! The top of each file says what that part does; `names.rs` lists the keys, and `values.rs`
-//! their values.
+//! The top of each file says what that part does; `names.rs` lists the keys, and
+//! `scripts/prelude.lua` says what they hold.
 
 /// The methods of a type that nobody has a value of, since its feature is off. What is an `async fn`
 /// with the feature is ready here.

@@ -33,7 +33,8 @@ pub(super) struct LockValue {
     pub(super) owner: Owner,
     /// Since when a writer that the queue has let in holds the lock, in unix ms.
     pub(super) since: Option<u64>,
-    /// The holder is a writer, and somebody may wait.
+    /// The `+` or `?` behind a writer: somebody may wait, or the grant has a token key. The release
+    /// has to look.
     pub(super) waited: bool,
 }
 

@@ -19,8 +19,8 @@ use crate::engine::time::Time;
 use crate::stores::gathering::{Gathering, Part};
 use crate::sync::Mutex;
 
-/// How many transactions of a kind may be on their way before further requests wait to go together.
-/// A file has one writer, so one.
+/// How many transactions of a kind may be in flight before further requests wait to go together. A
+/// file has one writer, so there it is 1.
 const AT_ONCE: usize = 2;
 
 /// The most locks that go together: more would keep their rows for too long.

@@ -202,8 +202,8 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
     RETURNING name
 
 --- leave_soon
--- The same, when nobody waits for the answer. Then it is asked again later, and must not keep a
--- connection for long while somebody keeps the row.
+-- Like {leave}, for a caller that does not wait for the answer. It asks again later, and must not
+-- keep a connection for long while another session keeps the row.
 {begin_brief};
 {leaves}
 

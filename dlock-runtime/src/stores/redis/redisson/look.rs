@@ -1,7 +1,7 @@
-//! The second look in this layout. `MGET` cannot read a hash, so one `EXISTS` counts the held
-//! locks among all that a process waits for, and usually all of them are held. The locks
-//! themselves are read only when one of them is free. A single lock is also read when its lease
-//! should have ended, and at each look while a reader waits for it.
+//! The recheck in this layout. `MGET` cannot read a hash, so one `EXISTS` counts the held locks
+//! among all that a process waits for, and usually all of them are held. The locks themselves are
+//! read only when one of them is free. A single lock is also read when its lease should have ended,
+//! and at each recheck while a reader waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,8 @@ pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value
     (key.seen.free, key.seen.ends) = (false, Some(Instant::now() + next));
 }
 
-/// How soon a lock is looked at again if its lease ends at `ends`: its holder may have died.
+/// How soon to look at a lock again. At `ends`, its holder may have died, or the places of its
+/// waiters have to be kept.
 pub(in super::super) fn pace(ends: Instant) -> Duration {
     let left = ends.saturating_duration_since(Instant::now());
     left.clamp(LEAST, PERIOD)

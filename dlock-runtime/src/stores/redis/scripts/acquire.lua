@@ -1,6 +1,6 @@
--- Takes the lock, or a place in its queue. The one question of a waiter, asked
--- as often as it likes: who holds the lock already has its lease extended, and
--- who is in the queue keeps its place.
+-- Takes the lock, or a place in its queue. A waiter sends only this, as often as it likes:
+-- if it holds the lock already, its lease is extended; if it is in the queue, it keeps its
+-- place.
 --
 --   KEYS[1] lock
 --   then, in a cluster, the queue, the readers, and one that is never there
@@ -21,11 +21,11 @@ local entry = mode .. ':' .. owner .. ':' .. ARGV[3] .. ':' .. process
 local function granted()
   local counter = KEYS[#KEYS]
   if BY_CLOCK then
-    -- Of a counter that has a slot, no connection can say when it was lifted
-    -- last: the slot may have moved since, or a replica have taken it over.
+    -- The slot may have moved, or a replica may have taken it over, since the connection
+    -- was opened. So each draw raises the counter to the clock.
     return draw(counter, tonumber(ARGV[6]), math.max(clock(), tonumber(ARGV[7])))
   end
-  -- It was lifted when the connection was made.
+  -- Raised to the clock when the connection was opened.
   return redis.call('INCRBY', counter, ARGV[6])
 end
 

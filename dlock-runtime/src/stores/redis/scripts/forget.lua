@@ -1,5 +1,5 @@
--- Removes the mark that says that the body of a lock has been done. Nobody waits: all
--- who did were told.
+-- Removes the mark that says that the body of a lock has been done. There are no waiters:
+-- all were notified when the mark was set.
 --
 --   KEYS[1] lock
 --

@@ -1,13 +1,13 @@
--- What is known of a lock. Changes nothing.
+-- Shows a lock. Changes nothing.
 --
 --   KEYS[1] lock
---   ARGV[1] 1: those who wait listen to the lock
---   ARGV[2] how many of those who wait in the queue are shown
+--   ARGV[1] 1: the waiters are the subscribers of the lock's channel
+--   ARGV[2] how many places in the queue are shown
 --
--- Returns nothing if it is free, else its value, its remaining ms, how many
--- wait, of each reader in turn its owner and remaining ms, the first places in the
--- queue, since when each reader holds the lock, and the token of each holder, as far as
--- these are known. An error stands in the place of what cannot be read.
+-- Returns nothing if the lock is free. Otherwise its value, its remaining ms, the number of
+-- waiters, of each reader its owner and remaining ms, the first places in the queue, since
+-- when each reader holds the lock, and the token of each holder; nothing for what is not
+-- known. What cannot be read is replaced by its error.
 
 local value = redis.call('GET', lock)
 if not value then
@@ -37,7 +37,7 @@ if writer then
 end
 local waiters = redis.pcall('LLEN', queue)
 if ARGV[1] == '1' then
-  -- As far as the server says: an error has no such element.
+  -- If the server refuses this, the answer is an error, which has no second element.
   local listeners = redis.pcall('PUBSUB', IN_SLOT and 'SHARDNUMSUB' or 'NUMSUB', WAKE .. lock)
   waiters = listeners[2] or 0
 end

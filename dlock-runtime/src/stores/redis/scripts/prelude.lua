@@ -1,37 +1,34 @@
--- What the scripts share. They get the lock as KEYS[1], and, put in front by
--- scripts.rs, the constants
---   QUEUE, READERS       what follows the lock's name in those of its other keys
---   ALIVE, WAKE          the prefixes of a process's keys
---   OUT                  the prefix of the key of one who was taken out of a queue
---   SINCE                the prefix of the key that says since when one who shares
---                        the lock holds it
---   FENCING              the prefix of the key that has the fencing token of a holder
---   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
---   UNCLAIMED            the mark of a grant that waits
---   IN_SLOT              whether a slot of a cluster has the keys: all that a
---                        script touches must be in it, and the slot is not on its
---                        way while one runs that was told of a key that is never
---                        there
---   BY_CLOCK             whether the token counter is lifted with each draw
+-- What the scripts share. KEYS[1] is the lock. scripts.rs puts these constants in front:
+--   QUEUE, READERS       what follows the lock's name in the names of its other keys
+--   ALIVE, WAKE          prefixes of the names of a process's key and channel
+--   OUT                  prefix of the key of an owner that was taken out of a queue
+--   SINCE                prefix of the key that says since when an owner shares the lock
+--   FENCING              prefix of the key with the fencing token of a holder
+--   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits to be claimed
+--   UNCLAIMED            the mark of a grant that was not claimed yet
+--   IN_SLOT              whether a slot of a cluster has the keys. Then a script may use
+--                        only keys of that slot. One that is given a key that never
+--                        exists does not run while the slot is being moved
+--   BY_CLOCK             whether each draw raises the token counter to the clock
 --
 -- What the keys hold:
---   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
---            writer, and somebody may wait, or its token is kept; its release has
---            to look. "w:<owner>?": somebody may wait, and the lock was
---            given to a waiter who has not answered yet. Such a waiter has
---            ";<unix ms>" behind it: since when it holds the lock. "r:<owner>": readers,
---            listed in their own key; the owner is the reader who was let in
---            last by the queue, so that the value changes whenever waiting
---            readers got in. "d:<owner>": nobody; its body was to run once, and
---            this owner has done it.
---   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
---   readers  a sorted set: owner, with the end of its lease in unix ms; with a
---            "?" behind the owner until it has answered
---   since    of one who shares the lock: "<unix ms>". It ends with the lease. Nothing
---            depends on it, and processes of a version before do not know it
---   fencing  of one who has renewed its lease: the first token of its grant. As above
--- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it. An
--- owner is "<hex>.<hex>", and "@<host>,<process>,<label>,<unix ms>" behind that.
+--   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one writer, and
+--            somebody may wait, or its token is kept; its release has to look.
+--            "w:<owner>?": somebody may wait, and the lock was granted to a waiter
+--            that has not claimed it yet. ";<unix ms>" may follow the owner of a
+--            writer: since when it holds the lock. "r:<owner>": readers, listed in
+--            their own key. The owner is the reader that the queue let in last, so
+--            the value changes whenever waiting readers got in. "d:<owner>": nobody;
+--            the body was to run once, and this owner has done it.
+--   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come, first served
+--   readers  a sorted set: each owner with the end of its lease in unix ms, and a "?"
+--            behind the owner until it has claimed its grant
+--   since    "<unix ms>": since when an owner shares the lock. It ends with the lease.
+--            Nothing depends on it, and the previous version does not write it
+--   fencing  the first token of a holder's grant, once its lease was renewed. It ends
+--            with the lease too
+-- A request for one of n permits is a reader, whose owner ends in "/<n>". An owner is
+-- "<hex>.<hex>", and "@<host>,<process>,<label>,<unix ms>" may follow.
 
 local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
@@ -43,17 +40,18 @@ local function alive_key(process)
   return ALIVE .. of_lock .. process
 end
 
--- Says that an owner was taken out of the queue. It asks at least once a second, or its
--- process is dead, and so need not be told for longer.
+-- Says that an owner was taken out of the queue. The owner is notified at once; if its
+-- connection has broken, it asks again over the next one. If it has not asked for as long
+-- as this key lasts, its process counts as dead.
 local function out_key(owner)
   return OUT .. string.sub(lock, 7) .. ':' .. owner
 end
 
--- A command on the two keys of a holder that fails is passed over. A script that is told of
--- the lock alone also runs while the slot is on its way, and these keys may be at the other
--- node then. At the new node such a command does not fail: what it made there would keep the
--- key at the old one from coming, and the slot with it. So no token is given to a renewal that
--- is sent ahead.
+-- An error of a command on the two keys of a holder is ignored. A script that was given
+-- only the lock runs even while the slot is being moved, and these keys may be at the other
+-- node then. At the node that gets the slot, such a command does not fail; but the key that
+-- it made would keep the source's key of that name from coming, and with it the slot. So a
+-- renewal that is sent there (`ASK`) is given no token to write.
 local function holder_key(prefix, owner)
   return prefix .. string.sub(lock, 7) .. ':' .. string.match(owner, '^[^@/]*')
 end
@@ -85,9 +83,9 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- What may be an owner, up to what stands behind it, as a pattern. No two parts of any
--- pattern here match the same letters: with a long value of somebody else's the server
--- would try all ways to share those out, and answer nobody meanwhile.
+-- What may be an owner, up to the next separator, as a pattern. No two parts of a pattern
+-- in this file match the same letter: on a long foreign value, the server would otherwise
+-- try all ways to divide it, and answer nobody meanwhile.
 local OWNER = '([^:;+?]+)'
 
 local function is_owner(text)
@@ -122,9 +120,9 @@ local function draw(counter, numbers, lowest)
   return redis.call('INCRBY', counter, text(math.max(behind, 0) + numbers))
 end
 
--- The queue outlives the lock a little: if the holder dies, the waiters keep
--- their places until one of them notices. A writer's renewal in a cluster is told
--- of the lock alone: the queue may be on its way to another node just then.
+-- The queue outlives the lock a little: if the holder dies, the waiters keep their places
+-- until one of them notices. An error is ignored: a writer's renewal in a cluster passes
+-- only the lock as a key, and the queue may be at another node then.
 local function keep_queue(lock_ms, ttl)
   redis.pcall('PEXPIRE', queue, text(lock_ms + math.max(ttl, CLAIM_MS)))
 end
@@ -137,10 +135,10 @@ local function keep_readers(time)
   return last - time
 end
 
--- Who holds the lock: 'free', 'write', 'read', 'done', or 'foreign' if what is there
--- was not written by dlock; for a writer, or who has done it, its owner; and the mark
--- behind a writer, which is '' if nobody waits, and since when it has the lock, as it is
--- written. Readers whose lease has ended go.
+-- The state of the lock: 'free', 'write', 'read', 'done', or 'foreign' if dlock did not
+-- write the value. For 'write' and 'done' also the owner. For 'write' also the mark behind
+-- it ('' if nobody waits), and since when it holds the lock, as written. Removes readers
+-- whose leases have ended.
 local function state()
   local value = redis.call('GET', lock)
   if not value then
@@ -183,7 +181,8 @@ local function extend(owner, ms, token, known)
   local held, holder, mark, since = state()
   local had = held == 'write' and holder == owner
   if had then
-    -- First, as a server that is full lets a script go on that has written before.
+    -- Before the `SET`: a server whose memory is full refuses that, unless the script has
+    -- written something before.
     redis.call('PEXPIRE', lock, text(ms))
     local behind = since .. (mark == UNCLAIMED and '+' or mark)
     if known and since == '' then
@@ -245,18 +244,17 @@ local function take_back(owner, unclaimed)
   return true, held
 end
 
--- Gives the lock to the waiter at the head of the queue, and if that is a
--- reader, to the readers right behind it for whom there is room. It is free, or
--- readers `held` it, and only readers can be let in. `here` is the entry of the
--- caller, who is alive for certain and needs no message. Returns the mode that was
--- given, if any; whether the caller is among them; and whether somebody waits next
--- who cannot be let in.
+-- Grants the lock to the first waiter; if that is a reader, also to the readers right
+-- behind it, as far as there is room. The lock is free, or readers hold it (`held`), and
+-- then only readers are let in. `here` is the entry of the caller, which is certainly alive
+-- and needs no message. Returns the mode that was granted, if any; whether the caller is
+-- among the new holders; and whether the next live waiter has to wait.
 --
--- A waiter whose process has not been heard of for ALIVE_MS is dropped. One
--- whose process is alive but does not listen just now keeps its place, and the
--- lock goes to the next who listens: a process that was killed is passed over
--- at once, because its connection is closed. If nobody listens the lock stays
--- free, and who lives finds that out within a second.
+-- A waiter whose process has sent no heartbeat for ALIVE_MS is dropped. A waiter whose
+-- process is alive but not subscribed keeps its place, and the lock goes to the next that
+-- is. So a process that was killed is passed over at once, because its connection is
+-- closed. If nobody is subscribed, the lock stays free, and the waiters find that out
+-- within a second.
 local function advance(held, here)
   if held ~= 'free' and held ~= 'read' then
     return
@@ -279,8 +277,8 @@ local function advance(held, here)
   end
 
   local function give(mode, owner, ttl, caller)
-    -- A waiter gets a short lease, which it turns into a whole one by its
-    -- answer: should it have died, the others need not wait for its ttl.
+    -- A waiter gets a short lease, and a whole one when it claims the grant. If it has
+    -- died, the others do not have to wait for its ttl.
     local ms = caller and ttl or math.min(ttl, CLAIM_MS)
     if mode == 'w' then
       local mark = caller and '+' or UNCLAIMED
@@ -294,7 +292,8 @@ local function advance(held, here)
     keep_queue(ms, ttl)
   end
 
-  -- If it was alone, the list has ended without it, and its expiry too.
+  -- If the entry was the only one, the list has gone, and its expiry with it: so that is
+  -- set again.
   local function put_back(entry, ttl)
     redis.call('LPUSH', queue, entry)
     keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)

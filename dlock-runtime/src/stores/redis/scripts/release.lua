@@ -1,11 +1,11 @@
--- Gives back what an owner has: its lease, its place in the queue, or both; and
--- lets the next in, within one script: the lock is never free while somebody
--- waits, and a newcomer cannot overtake.
+-- Gives back what an owner has: its lease, its place in the queue, or both. Lets the next
+-- waiter in within the same script, so that the lock is never free while somebody waits,
+-- and a newcomer cannot overtake.
 --
 --   KEYS[1] lock
---   ARGV[1] a writer: the value that its lock has; a reader: its owner
---   ARGV[2] its entry in the queue, if it may have one; only given with that, or ARGV[3]
---   ARGV[3] its body has been done: for how many ms that is remembered
+--   ARGV[1] of a writer the value of its lock; of a reader its owner
+--   ARGV[2] its entry in the queue; given if it may have one, and together with ARGV[3]
+--   ARGV[3] given if the body has been done: for how many ms that is remembered
 --
 -- Returns 1 if the lease was given back, 2 if only a place in the queue, 0 if
 -- the owner had neither.
@@ -36,7 +36,7 @@ if had and ARGV[3] then
   redis.call('SET', lock, 'd:' .. owner, 'PX', ARGV[3])
   tell_all()
 else
-  -- It may have been done by the same command, sent before.
+  -- If the same command was sent before, that may have set the mark.
   had = had or (ARGV[3] and held == 'done' and holder == owner)
   advance(held)
 end

@@ -10,5 +10,5 @@ local had, held = take_back(ARGV[1])
 if not had then
   return 0
 end
--- Readers who stay keep out whoever waits.
+-- While readers remain, no waiter can get this vote, so none is notified.
 return 1 + (held == 'free' and ARGV[2] == '1' and publish(WAKE .. lock, ARGV[1]) or 0)

@@ -2,9 +2,9 @@
 --
 --   KEYS[1] lock
 --   ARGV[1] owner   ARGV[2] ttl in ms
---   ARGV[3] the token of its grant, to be written down; 0 if it has none, or where the
---           key for that may not be yet
---   ARGV[4] since when it holds the lock, to be written down; only given for a vote
+--   ARGV[3] the token of its grant, to be written down; 0 if it has none, or if the key for
+--           that may still be at another node
+--   ARGV[4] since when it holds the lock, to be written down; given only for a vote
 --
 -- Returns 1 if the lease was extended, 0 if it has ended.
 

@@ -9,7 +9,8 @@
 for _, entry in ipairs(redis.call('LRANGE', queue, 0, -1)) do
   local owner, process = string.match(entry, '^[rw]:' .. OWNER .. ':%d+:(.+)$')
   if owner == ARGV[1] then
-    -- First: who asks in between would take another place.
+    -- Before the removal: if the server refuses this because its memory is full, nothing
+    -- was done.
     redis.call('SET', out_key(owner), '1', 'PX', ALIVE_MS)
     redis.call('LREM', queue, 0, entry)
     tell(process, entry .. ' ' .. lock)

@@ -1,5 +1,5 @@
--- Takes a fair lock if it is free and nobody else is first, or extends the lease of who
--- has it. Who waits gets a place in the queue, and keeps it by asking.
+-- Takes a fair lock if it is free and no other waiter is first, or extends the owner's
+-- lease. A waiter gets a place in the queue, and keeps it by asking.
 --
 --   KEYS[1] lock
 --   ARGV[4] ttl in ms   ARGV[5] 1 to queue, 0 only to try

@@ -1,11 +1,12 @@
--- Looks at fair locks that are waited for, and keeps the places of those who wait.
+-- Looks at fair locks, and keeps the places of their waiters.
 --
---   KEYS    of each in turn: lock, queue, timeouts
---   ARGV    for how many ms a place lasts; then of each lock in turn who waits for it, with
---           a space between two
+--   KEYS    for each lock: lock, queue, timeouts
+--   ARGV    for how many ms a place lasts; then for each lock its waiters, with a space
+--           between two
 --
--- Returns of each in turn what is held, with "lost" for its mode if one who waits has no
--- place any more; nothing if it is free, or of another type, which asking shows.
+-- Returns for each lock how it is held, with the mode "lost" if one of its waiters has no
+-- place any more. Nothing if it is free, or has another type, which an attempt to take it
+-- reports.
 
 -- queue
 

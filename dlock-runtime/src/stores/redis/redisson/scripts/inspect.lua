@@ -1,14 +1,14 @@
--- What is known of a lock. Changes nothing.
+-- Shows a lock. Changes nothing.
 --
 --   KEYS[1] lock
---   of a fair lock also   KEYS[2] queue   KEYS[3] when the places in it end
---   of one with readers in a cluster   KEYS[2] never there, see names.rs
---   ARGV[1] channel   ARGV[2] what the names of its readers' timeouts begin with
---   ARGV[3] how many of those who have a place are named
+--   of a fair lock also   KEYS[2] queue   KEYS[3] when its places end
+--   of a lock with readers in a cluster   KEYS[2] a key that never exists, see names.rs
+--   ARGV[1] channel   ARGV[2] the beginning of the names of its readers' timeouts
+--   ARGV[3] how many waiters with a place are shown
 --
--- Returns nothing if it is free, else its remaining ms, how many wait (processes, or places
--- in the queue), its mode, of each holder in turn its name and remaining ms, and the names of
--- those who have places. An error stands in the place of what cannot be read.
+-- Returns nothing if the lock is free. Otherwise its remaining ms, the number of waiters
+-- (processes, or places in the queue), its mode, the name and the remaining ms of each
+-- holder, and the owners of the first places. What cannot be read is replaced by its error.
 
 -- readers
 
@@ -40,15 +40,15 @@ for _, holder in ipairs(holders) do
   if mode ~= '' and times and not string.find(field, ':write$') then
     ends = ends_in(ARGV[2], field, times) or ms
   end
-  -- The others have ended, however long the hash lasts.
+  -- A reader whose own lease has ended is no holder, however long the hash lasts.
   if ends ~= -2 then
     found[#found + 1] = field
     found[#found + 1] = times and ends or -1
   end
 end
 
--- As far as the server says: an error has no such element. One of a cluster that has both
--- kinds of channels has those who wait for the lock on either.
+-- If the server refuses `PUBSUB`, the answer is an error without these elements. In a
+-- cluster with both kinds of channels, waiters may listen to either.
 local waiters, places = nil, {}
 if KEYS[3] then
   local time = redis.call('TIME')

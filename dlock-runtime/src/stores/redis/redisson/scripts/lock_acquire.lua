@@ -8,7 +8,8 @@
 if redis.call('EXISTS', lock) == 1 and redis.call('HEXISTS', lock, ARGV[1]) == 0 then
   return held()
 end
--- First: if it is no number, nothing was done.
+-- Before anything is written: if the token is not a number, this fails, and nothing was
+-- done.
 local last = KEYS[2] and redis.call('INCRBY', KEYS[2], ARGV[3])
 redis.call('HSET', lock, ARGV[1], 1)
 redis.call('PEXPIRE', lock, ARGV[2])

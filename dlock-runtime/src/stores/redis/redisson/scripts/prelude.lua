@@ -1,21 +1,21 @@
--- What the scripts share. They get, put in front by scripts.rs, the constant
---   IN_SLOT   whether a cluster has the keys
+-- What the scripts share. scripts.rs puts this constant in front:
+--   IN_SLOT   whether the keys are in a cluster
 --
--- What the keys hold, as Redisson reads and writes them, from 3.17 to 4.7:
---   lock     a hash with a ttl. "<uuid>:<number>" -> how often that owner has it; a
---            writer of a read/write lock has ":write" behind it, and the field "mode"
---            says "read" or "write" there. A lock that is free has no key at all: who
---            asks for an RLock enters only then.
---   token    the last token of a fenced lock, for ever
---   timeout  a string for each time that a reader has the lock, which ends with its
---            lease: the hash lasts as long as the last of them
---   queue, timeouts   who waits for a fair lock, see queue.lua
--- An owner of dlock's has a lock once: the repetition of a command is no second time.
+-- What the keys hold, as Redisson 3.17 to 4.7 reads and writes them:
+--   lock     a hash with a ttl. "<uuid>:<number>" -> how many times that owner has the lock.
+--            In a read/write lock, the field of a writer ends in ":write", and the field
+--            "mode" is "read" or "write". A free lock has no key at all: a request for an
+--            RLock gets in only then.
+--   token    the last token of a fenced lock, kept for ever
+--   timeout  a string for each time that a reader has the lock. It ends with that lease;
+--            the hash lasts as long as the last of them
+--   queue, timeouts   the waiters of a fair lock, see queue.lua
+-- An owner of dlock has a lock only once, so a repeated command does not count twice.
 
 local lock = KEYS[1]
 
--- Who waits in Java has subscribed to a channel of the slot since 3.22, and to one of
--- the whole cluster before that.
+-- Waiters in Java have subscribed to a channel of the slot since 3.22, and to one of the
+-- whole cluster before that.
 local function publish(channel, message)
   if IN_SLOT then
     -- Not known before Redis 7.
@@ -24,8 +24,8 @@ local function publish(channel, message)
   redis.call('PUBLISH', channel, message)
 end
 
--- What somebody else holds: its mode if it has one, and for how many ms yet. Without an
--- end, it is no lock.
+-- How the lock is held: "<remaining ms>:<mode>", with no mode for an RLock. An error for a
+-- hash without a ttl, which is no lock.
 local function held()
   local ms = redis.call('PTTL', lock)
   if ms == -1 then

@@ -1,17 +1,17 @@
 -- What the scripts of a fair lock share.
 --
---   KEYS[2] queue   KEYS[3] timeouts   KEYS[4] never there, see names.rs
+--   KEYS[2] queue   KEYS[3] timeouts   KEYS[4] a key that never exists, see names.rs
 --   ARGV[1] for how many ms a place lasts   ARGV[2] owner   ARGV[3] channel
 --
---   queue     a list of the owners who wait, first come first
+--   queue     a list of the waiting owners, first come, first served
 --   timeouts  a sorted set: the same owners, and when their places end in unix ms. Each
---             has the time of the one before and as much again as a place lasts: so
---             each is first for so long. When one goes, those behind it lose as much.
+--             place ends ARGV[1] after the one before it: so each waiter may be first for
+--             that long. When a waiter leaves, those behind it lose as much time.
 --
--- In Java it is the caller's clock that ends a place. Here it is the server's: all who
--- use dlock have the same.
+-- In Java, the clock of the caller ends a place. Here the server's clock does, which is the
+-- same for all processes of dlock.
 
--- What the owners have in them who use dlock.
+-- The end of the UUID in each owner of dlock.
 local DLOCK = '-00646c6f636b:'
 
 local queue, timeouts = KEYS[2], KEYS[3]
@@ -28,8 +28,8 @@ local function now()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Who is first. Those before it whose time is over lose their places; not the owner, who
--- asks and so is alive.
+-- The first waiter. Waiters before it whose time is over lose their places; but not the
+-- owner, which is asking now and so is alive.
 local function first()
   local time
   while true do
@@ -47,8 +47,8 @@ local function first()
   end
 end
 
--- Those from this place on are one place nearer: Redisson takes the time of a place from
--- each. Many of them in one command.
+-- Moves all waiters from this place on one place forward: their places end ARGV[1] earlier,
+-- as Redisson has it. A command for a thousand of them.
 local function move_up(from)
   local owners = redis.call('LRANGE', queue, from, -1)
   for start = 1, #owners, 1000 do
@@ -66,10 +66,10 @@ local function move_up(from)
   end
 end
 
--- Who has a place and is alive keeps it for as long as if all had come just now; but not
--- with somebody from Java behind it: in older versions that one sleeps until this place was
--- to end when it looked, and if it finds it there yet, sleeps for ever unless it is told.
--- Returns whether there is a place.
+-- If the owner has a place, it keeps it for as long as if all waiters had come just now.
+-- But not if a waiter in Java is behind it: in older versions, that one sleeps until the
+-- end that this place had when it looked. If the place is still there then, it sleeps until
+-- it is notified, perhaps for ever. Returns whether the owner has a place.
 local function keep_place()
   local before = redis.call('LPOS', queue, owner)
   if not before then
@@ -84,8 +84,8 @@ local function keep_place()
   return true
 end
 
--- If the lock is free, whoever is first may take it and nobody else. It may not have been
--- told, or not have heard it.
+-- If the lock is free, notifies the first waiter: nobody else may take it, and an earlier
+-- message may have been lost.
 local function tell(who)
   if who and redis.call('EXISTS', lock) == 0 then
     publish(channel .. ':' .. who, '0')

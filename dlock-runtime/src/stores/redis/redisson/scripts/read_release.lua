@@ -4,8 +4,9 @@
 --   ARGV[1] owner   ARGV[2] channel   ARGV[3] what the names of the timeouts begin with
 --   ARGV[4] 1: its lease is broken
 --
--- Returns 1 if the owner had it, else 0. Java has it as long as the field is there, and may
--- have it several times; for who gives it back, the lease ends with its timeout.
+-- Returns 1 if the owner had the lock, else 0. In Java, a reader has the lock as long as
+-- its field exists, and may have it several times; for the owner that gives it back, the
+-- lease has ended when its timeout has.
 
 -- readers
 
@@ -19,7 +20,8 @@ end
 if redis.call('HDEL', lock, ARGV[1]) == 0 then
   return 0
 end
--- As long as the last of those who stay; as it is, if they are too many to look at.
+-- The hash lasts as long as the last of the remaining readers; unchanged if they are too
+-- many to read.
 if redis.call('HLEN', lock) > MOST then
   return had
 end

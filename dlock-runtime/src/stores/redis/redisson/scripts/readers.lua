@@ -1,12 +1,12 @@
 -- What the scripts share that look at readers.
 
--- What is not Redisson's may say any number and be of any size, and the server does nothing
--- else meanwhile: no more of it is looked at, all in all.
+-- A foreign value may name any number of leases, and the server does nothing else while it
+-- reads them. So a script reads no more than this many in all.
 local MOST = 10000
 local left = MOST
 
--- For how many ms yet a reader has the lock that has it so many times, -2 if its leases have
--- ended; nothing if that is too much to look at.
+-- How many ms are left of the last of a reader's `times` leases; -2 if all have ended;
+-- nothing if they are too many to read.
 local function ends_in(timeouts, reader, times)
   if not (times <= left) then
     return nil

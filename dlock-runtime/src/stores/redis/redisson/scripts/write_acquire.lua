@@ -5,7 +5,8 @@
 --
 -- Returns OK, or what is held.
 
--- Redisson takes no notice of the holder of an RLock, who has no mode. It is kept out here.
+-- Redisson would let a writer in beside the holder of an RLock, which has no mode. Here the
+-- writer has to wait.
 if redis.call('EXISTS', lock) == 1 and redis.call('HEXISTS', lock, ARGV[1]) == 0 then
   return held()
 end

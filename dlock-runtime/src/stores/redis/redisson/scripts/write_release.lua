@@ -15,8 +15,9 @@ else
   redis.call('HSET', lock, 'mode', 'read')
 end
 publish(ARGV[2], '1')
--- Of the first, Redisson wakes as many threads as sleep (`LockPubSub`): one that has been told
--- that the lock is held, and does not sleep yet, would hear nothing, and sleep for as long as
--- this lease would have lasted. The second is there when it goes to sleep.
+-- On the first message, Redisson wakes as many threads as are asleep (`LockPubSub`). A
+-- thread that was told that the lock is held, and is not asleep yet, would miss it, and
+-- sleep for as long as this lease would have lasted. The second message waits for that
+-- thread.
 publish(ARGV[2], '0')
 return 1
