@@ -86,7 +86,7 @@ impl Executor {
         let failed = |error: std::io::Error| LockError::Config {
             setting: "runtime".to_owned(),
             reason: format!("the thread that renews leases could not be started: {error}"),
-            cause: Some(crate::error::ErrorCause::told(error)),
+            cause: Some(crate::error::ErrorCause::in_message(error)),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -78,11 +78,11 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// Connections belong to the manager's runtime, so each operation runs there as a task.
     /// Otherwise it runs on the caller's runtime.
-    const AT_HOME: bool = false;
+    const ON_MANAGER: bool = false;
 
     /// How long a flight may take to end before the cleanup sends a release without waiting for
     /// it. The default is for a flight on the caller's runtime, which may be blocked.
-    const FLIES_FOR: Duration = Duration::from_millis(250);
+    const FLIGHT_LIMIT: Duration = Duration::from_millis(250);
 
     /// Checks the settings, and adds what only the servers know if the store cannot be
     /// [opened](Self::open) without it.
@@ -156,7 +156,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
     ) -> impl Future<Output = Attempted<()>> + Send {
         let _ = (floor, deadline);
-        let refused = BackendError::keeps_its_tokens(None, "nothing there keeps a floor");
+        let refused = BackendError::cannot_raise_tokens(None, "nothing there keeps a floor");
         async { Err(Failure::refused(refused)) }
     }
 
@@ -212,7 +212,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: Attempt<'_, Self>,
     ) -> impl Future<Output = Attempted<bool>> + Send {
         let _ = (key, attempt);
-        async { Err(Failure::refused(BackendError::remembers_nothing(None))) }
+        async { Err(Failure::refused(BackendError::cannot_forget(None))) }
     }
 
     /// Ends a lease or a place in the queue, of any process, as [`inspect`](Self::inspect) has
@@ -627,7 +627,7 @@ impl Break {
     pub fn refused<'a>(&self, store: impl Into<Option<&'a str>>) -> Failure {
         Failure::refused(match self.whose {
             Whose::Holder(_) => BackendError::cannot_break(store),
-            Whose::Waiter(_) => BackendError::keeps_its_waiters(store),
+            Whose::Waiter(_) => BackendError::cannot_remove_waiters(store),
         })
     }
 }

@@ -100,7 +100,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn forget(&self, key: &str) -> Result<bool, BackendError> {
         let _ = key;
         let name = self.capabilities().name;
-        Err(BackendError::remembers_nothing(name))
+        Err(BackendError::cannot_forget(name))
     }
 
     /// Raises the fencing tokens: every grant of the store after this has returned, to any
@@ -112,8 +112,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let _ = floor;
         let Capabilities { name, tokens, .. } = self.capabilities();
         Err(match tokens {
-            TokenTier::None => BackendError::keeps_its_tokens(name, "it has none"),
-            _ => BackendError::keeps_its_tokens(name, "nothing there keeps a floor"),
+            TokenTier::None => BackendError::cannot_raise_tokens(name, "it has none"),
+            _ => BackendError::cannot_raise_tokens(name, "nothing there keeps a floor"),
         })
     }
 
@@ -136,7 +136,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`BackendErrorKind::TakenOut`]: crate::backend::BackendErrorKind::TakenOut
     async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
         let _ = (key, waiter);
-        Err(BackendError::keeps_its_waiters(self.capabilities().name))
+        Err(BackendError::cannot_remove_waiters(
+            self.capabilities().name,
+        ))
     }
 
     /// What the store knows about a lock. `None` if nobody holds it and it is not remembered as
@@ -330,7 +332,7 @@ impl Request {
     }
 
     /// Like [`note_held`](Self::note_held), for an answer to a question that was sent at `asked`.
-    pub(crate) fn was_held_when(&self, asked: std::time::Instant) {
+    pub(crate) fn note_held_at(&self, asked: std::time::Instant) {
         self.progress.held_when(asked.into());
     }
 

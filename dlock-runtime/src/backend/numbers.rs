@@ -12,7 +12,7 @@ const MOST_KEYS: usize = 1000;
 
 /// No more keys than this are warned about. If the numbers differ for all tenants of a service,
 /// this many warnings are enough.
-const MOST_TOLD: usize = 1000;
+const MOST_WARNINGS: usize = 1000;
 
 /// The numbers of permits that the callers of a manager name, and those of other callers as the
 /// store shows them. Each caller goes by its own number, so what was meant as one limit becomes
@@ -29,15 +29,15 @@ pub(crate) struct PermitNumbers {
 struct Seen {
     /// The numbers named by callers of this manager; keys without its namespace.
     named: HashMap<Arc<str>, u32>,
-    told: HashSet<Arc<str>>,
+    warned: HashSet<Arc<str>>,
 }
 
 /// Which warning is due.
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {
-    Told,
+    Warn,
     /// The last one: the warning says that no more follow.
-    ToldLast,
+    WarnLast,
 }
 
 impl PermitNumbers {
@@ -95,31 +95,31 @@ impl PermitNumbers {
 
     /// `None`: no warning is due, since this key has had one, or all keys together enough.
     fn differs(&self, name: &str) -> Option<Differs> {
-        let told = &mut self.seen.lock().told;
+        let warned = &mut self.seen.lock().warned;
         // A waiter sees the same number again and again.
-        if told.len() >= MOST_TOLD || told.contains(name) {
+        if warned.len() >= MOST_WARNINGS || warned.contains(name) {
             return None;
         }
-        told.insert(Arc::from(name));
-        let is_last = told.len() == MOST_TOLD;
+        warned.insert(Arc::from(name));
+        let is_last = warned.len() == MOST_WARNINGS;
         self.ended.store(is_last, Relaxed);
         Some(if is_last {
-            Differs::ToldLast
+            Differs::WarnLast
         } else {
-            Differs::Told
+            Differs::Warn
         })
     }
 }
 
 fn warn(name: &str, most: u32, other: u32, whose: &str, differs: &Differs) {
     let more = match differs {
-        Differs::Told => "",
-        Differs::ToldLast => "; so are the numbers of many keys by now, and no more are told",
+        Differs::Warn => "",
+        Differs::WarnLast => "; so are the numbers of many keys by now, and no more are told",
     };
     tracing::warn!(
         target: "dlock::permits",
         "lock `{}`: one caller asks for one of {most} permits, and {whose} for one of {other}; each \
-         goes by its own number. If that is not meant, name the number in one place. Told once for \
+         goes by its own number. If that is not meant, name the number in one place. Warn once for \
          this lock{more}",
         Shown(name)
     );
@@ -148,10 +148,10 @@ mod tests {
             assert_eq!(named(other, 1), None);
         }
         assert_eq!(named(1, 5), None, "forgotten by now");
-        assert_eq!(named(1, 6), Some((5, Differs::Told)));
+        assert_eq!(named(1, 6), Some((5, Differs::Warn)));
         assert_eq!(named(1, 5), None, "told once");
         assert_eq!(named(2, 9), None, "forgotten by now");
-        assert_eq!(named(2, 8), Some((9, Differs::Told)), "of another key");
+        assert_eq!(named(2, 8), Some((9, Differs::Warn)), "of another key");
         assert!(numbers.seen.lock().named.len() <= MOST_KEYS);
     }
 
@@ -159,22 +159,22 @@ mod tests {
     fn what_the_store_has_shown_is_told_once_too() {
         let numbers = numbers();
         numbers.saw("shop:api:1", 5, 10);
-        assert!(numbers.seen.lock().told.contains("api:1"));
+        assert!(numbers.seen.lock().warned.contains("api:1"));
         assert_eq!(numbers.named(&key(1), 5), None);
         assert_eq!(numbers.named(&key(1), 6), None, "told already");
         let without = PermitNumbers::new(Arc::from(""));
         without.saw(":api", 5, 10);
-        assert!(without.seen.lock().told.contains(":api"));
+        assert!(without.seen.lock().warned.contains(":api"));
     }
 
     #[test]
     fn an_end_is_put_to_it() {
         let numbers = numbers();
-        let told = (0..2 * MOST_TOLD).filter_map(|number| numbers.differs(&key(number)));
+        let told = (0..2 * MOST_WARNINGS).filter_map(|number| numbers.differs(&key(number)));
         let told: Vec<_> = told.collect();
-        assert_eq!(told.len(), MOST_TOLD);
-        assert_eq!(told.last(), Some(&Differs::ToldLast));
-        assert!(!told[1..MOST_TOLD - 1].contains(&Differs::ToldLast));
+        assert_eq!(told.len(), MOST_WARNINGS);
+        assert_eq!(told.last(), Some(&Differs::WarnLast));
+        assert!(!told[1..MOST_WARNINGS - 1].contains(&Differs::WarnLast));
         assert_eq!(
             (numbers.named(&key(0), 1), numbers.named(&key(0), 2)),
             (None, None)

@@ -22,7 +22,7 @@ use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
-use crate::lease::{Lease, NotHad, Renewals};
+use crate::lease::{Lease, NotGranted, Renewals};
 use crate::limits;
 use crate::observe::{Asking, SectionSpan};
 use crate::options::{Options, Patience};
@@ -303,10 +303,10 @@ impl Taking<'_> {
             .enter(full, &self.entry, self.wait_state.as_ref());
         let turn = match entered.await {
             Ok(turn) => turn,
-            Err(NotHad::Busy) => return Err(LockError::Busy { key: key.clone() }),
-            Err(NotHad::Done) => return Err(LockError::Done { key: key.clone() }),
-            Err(NotHad::TakenOut) => return Err(LockError::TakenOut { key: key.clone() }),
-            Err(NotHad::Store(error) | NotHad::TooLate(error)) => {
+            Err(NotGranted::Busy) => return Err(LockError::Busy { key: key.clone() }),
+            Err(NotGranted::Done) => return Err(LockError::Done { key: key.clone() }),
+            Err(NotGranted::TakenOut) => return Err(LockError::TakenOut { key: key.clone() }),
+            Err(NotGranted::Store(error) | NotGranted::TooLate(error)) => {
                 let subject = format!("lock `{}`", Shown(name));
                 return Err(manager.store_failed(subject, error).await);
             }

@@ -263,7 +263,7 @@ pub(crate) struct ShortTtl {
     /// The ttl of locks that give none. It has a warning of its own, so that a warning about
     /// another ttl is still printed.
     default: Duration,
-    is_told: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 impl ShortTtl {
@@ -271,7 +271,7 @@ impl ShortTtl {
         Self {
             request_timeout,
             default,
-            is_told: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
         }
     }
 
@@ -284,7 +284,7 @@ impl ShortTtl {
     pub(crate) fn look(&self, ttl: Duration, template: &str) {
         if ttl != self.default {
             self.tell(ttl, template, || {
-                !self.is_told.swap(true, Ordering::Relaxed)
+                !self.has_warned.swap(true, Ordering::Relaxed)
             });
         }
     }

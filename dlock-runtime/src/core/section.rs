@@ -412,7 +412,7 @@ impl HeldKey {
         match self {
             Self::Own(mut turn) => {
                 if !clean {
-                    turn.keep_to_oneself();
+                    turn.rule_out_handover();
                 }
                 turn.end(not_before).await
             }

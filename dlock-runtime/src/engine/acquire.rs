@@ -54,7 +54,7 @@ impl<S: Store> Running<S> {
                 Asked::Contended => Some(Asked::Contended),
                 answer if S::LOOKS == Looks::Each => Some(answer),
                 _ => {
-                    acquisition.call.was_answered();
+                    acquisition.call.extend_for_next_question();
                     None
                 }
             },
@@ -157,7 +157,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         };
         match asked {
             Some(Asked::Granted(grant)) => return Ok(Some(grant)),
-            Some(_) => self.call.was_answered(),
+            Some(_) => self.call.extend_for_next_question(),
             None => {}
         }
         Ok(None)
@@ -261,7 +261,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Take::Granted(granted) => {
                 let grant = self.granted(granted);
                 if grant.is_none() {
-                    self.call.was_answered();
+                    self.call.extend_for_next_question();
                 }
                 return grant.map(Asked::Granted);
             }
@@ -276,7 +276,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Take::Queued => (true, Asked::Held),
             Take::Behind(behind) => (true, Asked::Behind(behind)),
         };
-        self.request.was_held_when(self.asked);
+        self.request.note_held_at(self.asked);
         self.left.there = there;
         Some(asked)
     }

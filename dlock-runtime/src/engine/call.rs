@@ -124,12 +124,12 @@ impl<S: Store> Call<'_, S> {
     /// when the store was last heard of, but the call has time for a new connection in any case.
     pub(super) fn give_more_time(&mut self) {
         self.count_from(self.running.events.last_response_at());
-        self.was_answered();
+        self.extend_for_next_question();
     }
 
     /// The store has answered. The next question has time for an answer, however late this answer
     /// was seen.
-    pub(super) fn was_answered(&mut self) {
+    pub(super) fn extend_for_next_question(&mut self) {
         let least = self.running.time.after(self.running.request_timeout / 4);
         self.deadline = self.deadline.max(least);
     }

@@ -49,7 +49,7 @@ impl<S: Store> Running<S> {
         sent_at: Instant,
     ) {
         let late = self.store.late(request, record, sent_at);
-        if self.may_come(late) {
+        if self.may_still_run(late) {
             // Entries of lost leases stay behind, so expired ones are removed here.
             let has_passed =
                 |late: &Late| matches!(late, Late::Until(end) if self.time.has_passed(*end));
@@ -61,11 +61,11 @@ impl<S: Store> Running<S> {
     /// When the command of this owner that may still be run was sent, if there is one.
     pub(super) fn take_unknown(&self, owner: Owner) -> Option<Instant> {
         let (sent_at, late) = self.unknown.remove(owner)?;
-        self.may_come(late).then_some(sent_at)
+        self.may_still_run(late).then_some(sent_at)
     }
 
     /// Whether a command that is late in this way may still be run.
-    fn may_come(&self, late: Late) -> bool {
+    fn may_still_run(&self, late: Late) -> bool {
         match late {
             Late::Never => false,
             Late::Until(end) => !self.time.has_passed(end),
@@ -137,7 +137,7 @@ impl<S: Store> Cleanup<S> {
         if let Some(flight) = flight {
             let request = self.request.clone();
             let mut flies = apart(store.follow(flight, &request));
-            let limit = Deadline::from(self.left_at, S::FLIES_FOR);
+            let limit = Deadline::from(self.left_at, S::FLIGHT_LIMIT);
             let ttl = Deadline::from(self.left_at, request.ttl);
             let mut followed = time.bound(limit.min(ttl), &mut flies).await;
             if followed.is_err() && ttl < limit {
@@ -190,7 +190,7 @@ impl<S: Store> Cleanup<S> {
             }
             let asked = time.now();
             let answer = self.release().await;
-            let may_come = late.is_none_or(|late| running.may_come(late));
+            let may_still_run = late.is_none_or(|late| running.may_still_run(late));
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(()) => {
@@ -203,10 +203,10 @@ impl<S: Store> Cleanup<S> {
                     }
                     let once = !matches!(late, Some(Late::Until(_)));
                     let before = std::mem::replace(&mut answered, true);
-                    !may_come && (once || before)
+                    !may_still_run && (once || before)
                 }
                 // The store has refused, and will not allow it later either.
-                Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_come,
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_still_run,
                 Err(_) => {
                     let took = time.now().saturating_duration_since(asked);
                     if took >= running.request_timeout / 2 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::lease_table::Seldom;
+use super::lease_table::MostlyEmptyTable;
 use super::time::Time;
 use super::waiters::Waiters;
 use crate::backend::{Owner, Request};
@@ -23,7 +23,7 @@ struct Inner {
     /// Requests that waited and were granted, if the store may grant a lock to an owner that no
     /// longer waits ([`CLAIM`](crate::store::Store::CLAIM)). A request that never waited has no
     /// place in any queue and is not recorded here, since that would cost time in every section.
-    holders: Seldom<Request>,
+    holders: MostlyEmptyTable<Request>,
     time: Time,
     began: Instant,
     /// When the last answered question was sent, in microseconds from `began`.
@@ -46,7 +46,7 @@ pub(crate) trait Listener: Send + Sync {
     fn given_back(&self, _key: &str, _owner: &str) {}
 
     /// This request has given the lock back, and this many processes were notified.
-    fn told(&self, _request: &Request, _processes: usize) {}
+    fn notified(&self, _request: &Request, _processes: usize) {}
 
     /// Messages may have been missed.
     fn missed(&self) {}
@@ -71,7 +71,7 @@ impl Events {
     pub(crate) fn new(time: Time, dead_after: Duration) -> Self {
         Self(Arc::new(Inner {
             waiters: Waiters::default(),
-            holders: Seldom::default(),
+            holders: MostlyEmptyTable::default(),
             began: time.now(),
             time,
             last_response_at: AtomicU64::new(0),
@@ -90,7 +90,7 @@ impl Events {
         &self.0.time
     }
 
-    pub(super) fn holders(&self) -> &Seldom<Request> {
+    pub(super) fn holders(&self) -> &MostlyEmptyTable<Request> {
         &self.0.holders
     }
 
@@ -128,8 +128,8 @@ impl Events {
     }
 
     /// This request has given the lock back, and this many processes were notified.
-    pub(crate) fn told(&self, request: &Request, processes: usize) {
-        self.tell(|listener| listener.told(request, processes));
+    pub(crate) fn notified(&self, request: &Request, processes: usize) {
+        self.tell(|listener| listener.notified(request, processes));
     }
 
     /// This waiter may get the lock now.

@@ -229,12 +229,12 @@ impl<R> Entries<R> {
 }
 
 /// A table by owner that is usually empty. Removing from an empty one takes no mutex.
-pub(super) struct Seldom<T> {
+pub(super) struct MostlyEmptyTable<T> {
     any: AtomicBool,
     table: Mutex<HashMap<Owner, T>>,
 }
 
-impl<T> Default for Seldom<T> {
+impl<T> Default for MostlyEmptyTable<T> {
     fn default() -> Self {
         Self {
             any: AtomicBool::new(false),
@@ -243,7 +243,7 @@ impl<T> Default for Seldom<T> {
     }
 }
 
-impl<T> Seldom<T> {
+impl<T> MostlyEmptyTable<T> {
     pub(super) fn insert(&self, owner: Owner, value: T) {
         let mut table = self.table.lock();
         table.insert(owner, value);

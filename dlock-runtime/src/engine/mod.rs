@@ -1,7 +1,6 @@
 //! One engine for all stores: it makes a [`Backend`] of a [`Store`].
 
 mod acquire;
-mod at_home;
 #[doc(hidden)]
 pub mod bare;
 pub(crate) mod call;
@@ -9,6 +8,7 @@ mod cleanup;
 pub(crate) mod events;
 mod lease;
 mod lease_table;
+mod on_manager;
 mod recheck;
 pub(crate) mod time;
 pub(crate) mod waiters;
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::events::{Events, Listener};
-use self::lease_table::{LeaseTable, Seldom};
+use self::lease_table::{LeaseTable, MostlyEmptyTable};
 use self::time::Time;
 use crate::apart::apart;
 use crate::backend::losses::Losses;
@@ -64,7 +64,7 @@ pub(crate) struct Running<S: Store> {
     table: LeaseTable<S::Record>,
     /// Holders that have an earlier command which may still be run: when it was sent, and how late
     /// it may be run.
-    unknown: Seldom<(Instant, Late)>,
+    unknown: MostlyEmptyTable<(Instant, Late)>,
     losses: Losses,
     /// Notified when a lease or session has ended.
     scope_end: Notify,
@@ -201,7 +201,7 @@ impl<S: Store> Running<S> {
             request_timeout,
             events,
             table: LeaseTable::new(),
-            unknown: Seldom::default(),
+            unknown: MostlyEmptyTable::default(),
             losses: Losses::default(),
             scope_end: Notify::new(),
             unsettled: InFlight::default(),
@@ -338,13 +338,13 @@ impl<S: Store> Driven for Engine<S> {
 }
 
 /// Asks on the caller's runtime or on the manager's.
-macro_rules! here_or_at_home {
+macro_rules! here_or_on_manager {
     ($running:expr, $ask:ident($what:expr $(, $number:expr)?)) => {{
         let running = $running;
-        if D::Store::AT_HOME {
+        if D::Store::ON_MANAGER {
             let (home, what) = (Arc::clone(running), $what.to_owned());
             let asked = async move { home.$ask(&what $(, $number)?).await };
-            running.at_home(asked).await?
+            running.on_manager(asked).await?
         } else {
             running.$ask($what $(, $number)?).await
         }
@@ -366,9 +366,9 @@ impl<D: Driven> Backend for D {
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        // With `AT_HOME`, the answers arrive on the manager's runtime, so a late answer does not
+        // With `ON_MANAGER`, the answers arrive on the manager's runtime, so a late answer does not
         // mean that the caller's runtime stood still.
-        (!D::Store::AT_HOME).then(|| self.engine().request_timeout)
+        (!D::Store::ON_MANAGER).then(|| self.engine().request_timeout)
     }
 
     fn servers(&self) -> Option<Servers> {
@@ -402,26 +402,31 @@ impl<D: Driven> Backend for D {
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         let running = self.engine().running()?;
-        if !D::Store::AT_HOME {
+        if !D::Store::ON_MANAGER {
             return running.try_acquire(request).await;
         }
         let (home, asked) = (Arc::clone(running), request.clone());
         let trying = async move { home.try_acquire(&asked).await };
-        running.ask_at_home(request, trying).await
+        running.ask_on_manager(request, trying).await
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let running = self.engine().running()?;
-        if !D::Store::AT_HOME {
+        if !D::Store::ON_MANAGER {
             return running.acquire(request).await;
         }
         let (home, asked) = (Arc::clone(running), request.clone());
         let acquiring = async move { home.acquire(&asked).await };
-        running.ask_at_home(request, acquiring).await
+        running.ask_on_manager(request, acquiring).await
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        let renewed = async { Ok(here_or_at_home!(self.engine().running()?, renew(requests))) };
+        let renewed = async {
+            Ok(here_or_on_manager!(
+                self.engine().running()?,
+                renew(requests)
+            ))
+        };
         let all = |error: BackendError| requests.iter().map(|_| Err(error.clone())).collect();
         let renewed: Vec<_> = renewed.await.unwrap_or_else(all);
         if let Ok(running) = self.engine().running() {
@@ -431,42 +436,42 @@ impl<D: Driven> Backend for D {
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        here_or_at_home!(self.engine().running()?, release(request))
+        here_or_on_manager!(self.engine().running()?, release(request))
     }
 
     async fn forget(&self, key: &str) -> Result<bool, BackendError> {
-        here_or_at_home!(self.engine().running()?, forget(key))
+        here_or_on_manager!(self.engine().running()?, forget(key))
     }
 
     async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
         let running = self.engine().running()?;
         let home = Arc::clone(running);
-        let raised = running.at_home(async move { home.raise_tokens(floor).await });
+        let raised = running.on_manager(async move { home.raise_tokens(floor).await });
         raised.await?
     }
 
     async fn break_lock(&self, key: &str, holder: &HolderInfo) -> Result<Released, BackendError> {
         let (key, whose) = (Arc::from(key), Whose::Holder(holder.clone()));
         let broken = &Break { key, whose };
-        here_or_at_home!(self.engine().running()?, break_off(broken))
+        here_or_on_manager!(self.engine().running()?, break_off(broken))
     }
 
     async fn break_waiter(&self, key: &str, waiter: &WaiterInfo) -> Result<Released, BackendError> {
         let (key, whose) = (Arc::from(key), Whose::Waiter(waiter.clone()));
         let broken = &Break { key, whose };
-        here_or_at_home!(self.engine().running()?, break_off(broken))
+        here_or_on_manager!(self.engine().running()?, break_off(broken))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        here_or_at_home!(self.engine().running()?, inspect(key))
+        here_or_on_manager!(self.engine().running()?, inspect(key))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        here_or_at_home!(self.engine().running()?, list(prefix))
+        here_or_on_manager!(self.engine().running()?, list(prefix))
     }
 
     async fn list_some(&self, prefix: &str, most: usize) -> Result<Listed, BackendError> {
-        here_or_at_home!(self.engine().running()?, list_some(prefix, most))
+        here_or_on_manager!(self.engine().running()?, list_some(prefix, most))
     }
 
     async fn examine(&self) -> Vec<Finding> {

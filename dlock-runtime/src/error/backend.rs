@@ -75,18 +75,18 @@ impl BackendError {
     }
 
     /// The store cannot remove anybody from its queue.
-    pub(crate) fn keeps_its_waiters<'a>(store: impl Into<Option<&'a str>>) -> Self {
+    pub(crate) fn cannot_remove_waiters<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let what = "cannot take a waiter out of its queue; end the process that waits";
         Self::unsupported(store.into(), what)
     }
 
     /// The store leaves no marks.
-    pub(crate) fn remembers_nothing<'a>(store: impl Into<Option<&'a str>>) -> Self {
+    pub(crate) fn cannot_forget<'a>(store: impl Into<Option<&'a str>>) -> Self {
         Self::unsupported(store.into(), "has no `once`, and so nothing to forget")
     }
 
     /// The store cannot raise its fencing tokens.
-    pub(crate) fn keeps_its_tokens<'a>(store: impl Into<Option<&'a str>>, why: &str) -> Self {
+    pub(crate) fn cannot_raise_tokens<'a>(store: impl Into<Option<&'a str>>, why: &str) -> Self {
         let what = format_args!(
             "cannot lift its fencing tokens: {why}; leave `token_floor` out, and let what compares \
              them forget those of the store before"
@@ -142,14 +142,14 @@ impl BackendError {
     /// ```
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.caused_by(ErrorCause::untold(source))
+        self.caused_by(ErrorCause::not_in_message(source))
     }
 
     /// Attaches a cause that the message mentions already, as a log line should:
     /// [`cause`](Self::cause) returns it, and [`source`](StdError::source) does not.
     #[must_use]
     pub fn with_cause(self, cause: impl StdError + Send + Sync + 'static) -> Self {
-        self.caused_by(ErrorCause::told(cause))
+        self.caused_by(ErrorCause::in_message(cause))
     }
 
     /// Attaches a cause that several errors share.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct ErrorCause {
     error: Arc<dyn StdError + Send + Sync + 'static>,
     /// Whether the message of the outer error contains its text.
-    is_told: bool,
+    is_in_message: bool,
     is_denial: bool,
 }
 
@@ -20,19 +20,19 @@ struct Denied;
 
 impl ErrorCause {
     /// A cause whose text is in the message.
-    pub(crate) fn told(error: impl StdError + Send + Sync + 'static) -> Self {
+    pub(crate) fn in_message(error: impl StdError + Send + Sync + 'static) -> Self {
         Self {
             error: Arc::new(error),
-            is_told: true,
+            is_in_message: true,
             is_denial: false,
         }
     }
 
     /// A cause whose text is not in the message.
-    pub(crate) fn untold(error: impl StdError + Send + Sync + 'static) -> Self {
+    pub(crate) fn not_in_message(error: impl StdError + Send + Sync + 'static) -> Self {
         Self {
-            is_told: false,
-            ..Self::told(error)
+            is_in_message: false,
+            ..Self::in_message(error)
         }
     }
 
@@ -40,7 +40,7 @@ impl ErrorCause {
     pub(super) fn denied(cause: Option<Self>) -> Self {
         Self {
             is_denial: true,
-            ..cause.unwrap_or_else(|| Self::told(Denied))
+            ..cause.unwrap_or_else(|| Self::in_message(Denied))
         }
     }
 
@@ -52,7 +52,7 @@ impl ErrorCause {
 
     /// What follows the message in a report of the whole chain.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        (!self.is_told).then(|| self.error())
+        (!self.is_in_message).then(|| self.error())
     }
 
     pub(super) fn is_denial(&self) -> bool {

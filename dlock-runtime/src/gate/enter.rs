@@ -13,7 +13,7 @@ use super::turn::Turn;
 use super::waiting::Waiting;
 use crate::apart::apart;
 use crate::backend::{Owner, Request};
-use crate::lease::{Answer, NotHad};
+use crate::lease::{Answer, NotGranted};
 
 impl Gate {
     /// Waits for a turn on `key`. It may be dropped at any await: its place in the queue goes
@@ -24,11 +24,11 @@ impl Gate {
         key: Arc<str>,
         entry: &Entry<'_>,
         wait_state: Option<&WaitState>,
-    ) -> Result<Turn, NotHad> {
+    ) -> Result<Turn, NotGranted> {
         let gives_up = wait_state.map(|wait_state| (wait_state, self.leases.now()));
         loop {
             let Some((queue, ticket)) = self.queues.join(&key, entry) else {
-                return Err(NotHad::Busy);
+                return Err(NotGranted::Busy);
             };
             if let Some((wait_state, since)) = gives_up {
                 wait_state.set(&queue, since);
@@ -43,8 +43,10 @@ impl Gate {
                         let answer = match lead.answer.take() {
                             // The question was that of a task that has left. Its answer may be
                             // outdated for this one.
-                            Some(Err(NotHad::Done)) if queue.came_since(lead.number, ticket) => {
-                                queue.fail_who_waited(lead.number, &NotHad::Done);
+                            Some(Err(NotGranted::Done))
+                                if queue.came_since(lead.number, ticket) =>
+                            {
+                                queue.fail_who_waited(lead.number, &NotGranted::Done);
                                 None
                             }
                             answer => answer,
@@ -69,7 +71,7 @@ impl Gate {
             // What it had was taken back, so it asks again. A grant to its first request may
             // still be on its way back; a `try` must not find the lock held by that.
             if entry.try_only {
-                apart(self.leases.what_was_left_is_back()).await;
+                apart(self.leases.wait_for_cleanup()).await;
             }
         }
     }
@@ -98,21 +100,21 @@ impl Gate {
         lead: Lead,
         queue: &Arc<Queue>,
         entry: &Entry<'_>,
-    ) -> Result<Turn, NotHad> {
+    ) -> Result<Turn, NotGranted> {
         let labels = entry.section.labels();
         let guard = answer.inspect_err(|not_had| match not_had {
-            NotHad::Busy => {}
-            NotHad::Done => queue.fail_who_waited(lead.number, not_had),
-            NotHad::TakenOut => queue.place_was_taken(not_had),
-            NotHad::Store(error) => {
+            NotGranted::Busy => {}
+            NotGranted::Done => queue.fail_who_waited(lead.number, not_had),
+            NotGranted::TakenOut => queue.place_was_taken(not_had),
+            NotGranted::Store(error) => {
                 labels.store_error("acquire", error);
                 queue.fail_all(not_had);
             }
             // Concerns this request only: the next task asks for itself.
-            NotHad::TooLate(error) => labels.store_error("acquire", error),
+            NotGranted::TooLate(error) => labels.store_error("acquire", error),
         })?;
         let lease = guard.lease();
-        lease.speak_for(entry.section.clone());
+        lease.set_section(entry.section.clone());
         // A fresh lease serves the tasks that wait now, up to the limit. Those that come later
         // queue behind the other processes that wait in the store.
         let number = lead.number;

@@ -14,7 +14,7 @@ use super::shared_lease::SharedLease;
 use super::sweep::Sweep;
 use super::ticket::{Entry, Stage, Ticket};
 use crate::backend::{Mode, Request};
-use crate::lease::{Follower, Lease, Leases, NotHad};
+use crate::lease::{Follower, Lease, Leases, NotGranted};
 use crate::observe;
 use crate::sync::Mutex;
 use crate::tables::HashMap;
@@ -326,14 +326,14 @@ impl Queue {
     }
 
     /// Fails all waiters: in an outage they would only find it out again, one after the other.
-    pub(super) fn fail_all(&self, not_had: &NotHad) {
+    pub(super) fn fail_all(&self, not_had: &NotGranted) {
         let waiters = std::mem::take(&mut self.state.lock().waiters);
         fail(waiters, not_had);
     }
 
     /// An operator has removed a request from the store's queue. If it was the only one, all
     /// waiters have lost their place with it; otherwise only the task that asked is told.
-    pub(super) fn place_was_taken(&self, not_had: &NotHad) {
+    pub(super) fn place_was_taken(&self, not_had: &NotGranted) {
         let is_alone = self.state.lock().leads.out() == 1;
         if is_alone {
             self.fail_all(not_had);
@@ -342,7 +342,7 @@ impl Queue {
 
     /// Fails the tasks that waited when the store was asked. The answer may be outdated for
     /// those that came later, so they ask for themselves.
-    pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotHad) {
+    pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotGranted) {
         let waited = {
             let mut state = self.state.lock();
             let before = state.leads.get(number).came_before;
@@ -412,7 +412,7 @@ impl Queue {
     }
 
     /// The sweep need not look at this task any more.
-    pub(super) fn was_served(&self, ticket: &Arc<Ticket>) {
+    pub(super) fn forget_served(&self, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
         let is_it = |one: &mut Arc<Ticket>| Arc::ptr_eq(one, ticket);
         let mut all = state.leads.all_mut();
@@ -427,7 +427,7 @@ impl Queue {
     }
 }
 
-fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotHad) {
+fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotGranted) {
     for waiter in waiters {
         let _gone = waiter.give(Stage::Failed(not_had.clone()));
     }

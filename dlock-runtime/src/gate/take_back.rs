@@ -31,7 +31,7 @@ impl Queues {
         let Served { ticket, asked } = served;
         match ticket.look(tick) {
             Seen::Gone => {
-                queue.was_served(&ticket);
+                queue.forget_served(&ticket);
                 return false;
             }
             // The task is woken, to see at the next look whether it is polled then. Its runtime may
@@ -40,7 +40,7 @@ impl Queues {
             Seen::Comes { .. } => return false,
             Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
                 if let Some(given) = ticket.take_back() {
-                    observe::nobody_came(queue.key());
+                    observe::not_polled(queue.key());
                     queue.doubt();
                     drop(given);
                 }

@@ -9,7 +9,7 @@ use super::lead::Lead;
 use super::shared_lease::SharedLease;
 use super::sweep::{Sweep, Tick};
 use crate::backend::Mode;
-use crate::lease::NotHad;
+use crate::lease::NotGranted;
 use crate::observe::{Counted, Labels, SectionSpan};
 use crate::sync::Mutex;
 
@@ -56,7 +56,7 @@ pub(super) enum Stage {
     Called,
     Lease(SharedLease),
     Lead(Lead),
-    Failed(NotHad),
+    Failed(NotGranted),
     /// The task has collected it, or has left, or it was taken back.
     Gone,
 }

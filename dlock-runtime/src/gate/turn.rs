@@ -33,7 +33,7 @@ impl Turn {
     /// The body begins. From now on the lease is handed over only if the body ends normally.
     pub(crate) fn begin(&mut self, section: SectionSpan, renewals: Renewals) {
         self.begun = true;
-        self.lease().speak_for(section);
+        self.lease().set_section(section);
         self.shared().guard.set_renewals(renewals);
     }
 
@@ -75,7 +75,7 @@ impl Turn {
     }
 
     /// Rules out a hand-over: some body inside was cancelled, panicked or lost the lease.
-    pub(crate) fn keep_to_oneself(&mut self) {
+    pub(crate) fn rule_out_handover(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.handovers_left = 0;
         }

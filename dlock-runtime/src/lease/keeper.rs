@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(scheduled(), 3, "it was moved");
         keeper.unschedule(&given_back);
         assert_eq!(scheduled(), 2);
-        released.is_released();
+        released.mark_released();
         keeper.reschedule(&released, start);
         assert_eq!(scheduled(), 2, "it may have to be given up");
         released.state.lock().back.arrived = true;

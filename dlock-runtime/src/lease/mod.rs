@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::plan::Renewals;
 pub(crate) use self::release::LeaseGuard;
 pub(crate) use self::state::{Follower, Lease};
-pub(crate) use self::take::{Answer, NotHad};
+pub(crate) use self::take::{Answer, NotGranted};
 
 use self::keeper::Keeper;
 use crate::backend::Backend;
@@ -77,7 +77,7 @@ impl Leases {
     pub(crate) async fn shutdown(&self) {
         self.shut_down.cancel();
         // First: when the refused calls leave, they add releases and cleanups to wait for.
-        self.those_refused_have_left().await;
+        self.wait_for_refused_calls().await;
         self.returns.wait_idle().await;
         self.backend.settle().await;
     }

@@ -48,14 +48,14 @@ impl LeaseGuard {
     }
 
     /// The lease was granted in time: from now on it is renewed and its end is noticed.
-    pub(super) fn is_taken(&self, now: Instant) {
+    pub(super) fn accept(&self, now: Instant) {
         self.keeper.reschedule(&self.lease, now);
     }
 
     /// The lease came too late to be used. The store may have started its ttl only now, so the
     /// release is retried for a whole ttl. The store may also have ended the lease already, so
     /// `asked` keeps that from being reported as a loss.
-    pub(super) fn is_too_late(&self, now: Instant) {
+    pub(super) fn reject_as_late(&self, now: Instant) {
         self.ends_after(self.lease.ttl(), now);
         self.back(|back| back.asked = true);
     }
@@ -119,7 +119,7 @@ impl LeaseGuard {
     fn ends_after(&self, time: Duration, from: Instant) {
         let end = from + time + drift_margin(time);
         self.lease.state.lock().plan.end_at(end);
-        self.lease.is_released();
+        self.lease.mark_released();
         self.keeper.reschedule(&self.lease, self.now());
     }
 
@@ -127,7 +127,7 @@ impl LeaseGuard {
     /// the store after every renewal. The lease stays in the keeper's schedule until it has gone
     /// back: if this future is not polled, the keeper ends it when its ttl is over.
     async fn stop_renewal(&self) {
-        self.lease.is_released();
+        self.lease.mark_released();
         if self.lease.state.lock().plan.is_renewal_in_flight() {
             self.lease.returns();
         }
@@ -162,9 +162,9 @@ impl LeaseGuard {
             }
             Renewed::Gone => {
                 if !asked_before {
-                    self.lease.is_gone();
+                    self.lease.mark_gone();
                 }
-                self.lease.is_released();
+                self.lease.mark_released();
                 Released::NotHeld
             }
         })
@@ -220,7 +220,7 @@ impl LeaseGuard {
             section.not_remembered(key);
         }
         let result = result?;
-        lease.serve_nobody();
+        lease.clear_section();
         self.arrived();
         Ok(match result {
             // The work was done in time. But a caller that asked for a mark did not get one.
@@ -284,7 +284,9 @@ impl LeaseGuard {
         }
         let _ = outlined(self.tell(until)).await;
         if !self.back(|back| back.confirmed) {
-            self.lease.section().min_hold_not_told(self.lease.key());
+            self.lease
+                .section()
+                .min_hold_not_confirmed(self.lease.key());
         }
         false
     }
@@ -301,7 +303,7 @@ impl Drop for LeaseGuard {
         // Nobody is left to continue: the runtime has ended, or every attempt has failed.
         if background {
             lease.let_follow();
-            lease.serve_nobody();
+            lease.clear_section();
             return self.arrived();
         }
         let again = Self {

@@ -48,7 +48,7 @@ impl Leases {
     fn taken_away(&self, owners: &HashSet<Owner>) {
         let keepers: Vec<_> = self.keepers.lock().values().cloned().collect();
         for lease in keepers.iter().flat_map(|keeper| keeper.leases_of(owners)) {
-            lease.is_gone();
+            lease.mark_gone();
         }
     }
 }
@@ -95,7 +95,7 @@ impl AtWork {
             for lease in due.ended {
                 // The last reference to a lease closes its span, in a subscriber's code.
                 outlast(|| {
-                    lease.is_due();
+                    lease.end_if_due();
                     drop(lease);
                 });
             }

@@ -183,7 +183,7 @@ impl Lease {
     }
 
     /// The store says that the lease has ended.
-    pub(super) fn is_gone(&self) {
+    pub(super) fn mark_gone(&self) {
         let state = self.state.lock();
         if state.phase == Phase::Held {
             self.end(state, LossReason::Gone);
@@ -217,7 +217,7 @@ impl Lease {
     /// Called when the deadline of the lease has passed, or when its release has had no answer for
     /// long. Whoever began that release may not poll it, and then nobody else could see to the next
     /// task, nor to a shutdown that waits.
-    pub(super) fn is_due(&self) {
+    pub(super) fn end_if_due(&self) {
         let (Phase::Released, _) = self.look() else {
             return;
         };
@@ -315,7 +315,7 @@ impl Lease {
     }
 
     /// From now on, events of this lease are reported for this critical section.
-    pub(crate) fn speak_for(&self, section: SectionSpan) {
+    pub(crate) fn set_section(&self, section: SectionSpan) {
         let before = std::mem::replace(&mut self.state.lock().section, section);
         // After the mutex is released: closing a span runs a subscriber's code.
         drop(before);
@@ -323,8 +323,8 @@ impl Lease {
 
     /// The lease is over: ends the critical section that it served, even if somebody still refers
     /// to the lease.
-    pub(super) fn serve_nobody(&self) {
-        self.speak_for(SectionSpan::of_nobody(self.section().labels()));
+    pub(super) fn clear_section(&self) {
+        self.set_section(SectionSpan::of_nobody(self.section().labels()));
     }
 
     /// The section that the lease serves.
@@ -343,7 +343,7 @@ impl Lease {
         match *answer {
             Renewed::Gone => {
                 section.renewal(key, "gone");
-                self.is_gone();
+                self.mark_gone();
             }
             Renewed::Extended { sent_at } => {
                 section.renewal(key, "renewed");
@@ -363,7 +363,7 @@ impl Lease {
     }
 
     /// Nobody works under the lease any more.
-    pub(super) fn is_released(&self) {
+    pub(super) fn mark_released(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.phase = Phase::Released;

@@ -20,11 +20,11 @@ const LATE: u32 = 20;
 const LEFT: Duration = Duration::from_secs(1);
 
 /// The outcome of a request to the store.
-pub(crate) type Answer = Result<LeaseGuard, NotHad>;
+pub(crate) type Answer = Result<LeaseGuard, NotGranted>;
 
 /// Why there is no lease.
 #[derive(Clone, Debug)]
-pub(crate) enum NotHad {
+pub(crate) enum NotGranted {
     /// Somebody holds the lock.
     Busy,
     /// The work that the lock protects has been done, and is remembered.
@@ -38,7 +38,7 @@ pub(crate) enum NotHad {
     TooLate(BackendError),
 }
 
-impl From<BackendError> for NotHad {
+impl From<BackendError> for NotGranted {
     fn from(error: BackendError) -> Self {
         match error.kind() {
             BackendErrorKind::Done => Self::Done,
@@ -66,18 +66,18 @@ impl Leases {
         let taken = match asking.once(&request).await {
             Ok(taken) => taken,
             // Boxed, here and below: a rare path must not enlarge every call's future.
-            Err(error) => apart(asking.unheard(request, error)).await?,
+            Err(error) => apart(asking.retry_unseen(request, error)).await?,
         };
         match taken {
-            Taken::Had(lease) => Ok(lease),
-            Taken::Busy => Err(NotHad::Busy),
+            Taken::InTime(lease) => Ok(lease),
+            Taken::Busy => Err(NotGranted::Busy),
             Taken::TooLate(lease, _) => apart(asking.again(lease)).await,
         }
     }
 
     /// Waits until the remains of dropped requests are removed from the store, for at most half a
     /// request timeout, or for [`LEFT`] where the store does not say how long it may take.
-    pub(crate) async fn what_was_left_is_back(&self) {
+    pub(crate) async fn wait_for_cleanup(&self) {
         tokio::select! {
             biased;
             () = self.backend.settle() => {}
@@ -87,7 +87,7 @@ impl Leases {
 
     /// Waits until the calls that a shutdown refuses have left the store, for no longer than what
     /// they leave there: a call that nobody polls does not leave.
-    pub(super) async fn those_refused_have_left(&self) {
+    pub(super) async fn wait_for_refused_calls(&self) {
         if self.calls.is_idle() || !self.executor.has_timers() {
             return;
         }
@@ -127,7 +127,7 @@ struct Asking<'a> {
 
 /// The outcome of one request.
 enum Taken {
-    Had(LeaseGuard),
+    InTime(LeaseGuard),
     /// Somebody holds the lock.
     Busy,
     /// The lock was granted, but its lease was over when the answer was seen: by this much, or, if
@@ -159,21 +159,25 @@ impl Asking<'_> {
         let now = clock.now();
         let late_by = now.checked_duration_since(guard.lease().deadline());
         if late_by.is_none() {
-            guard.is_taken(now);
+            guard.accept(now);
             // In this order: a loss that is reported after this check finds the lease in the
             // schedule.
             if !leases.backend.has_ended(owner) {
-                return Ok(Taken::Had(guard));
+                return Ok(Taken::InTime(guard));
             }
         }
-        guard.is_too_late(now);
+        guard.reject_as_late(now);
         Ok(Taken::TooLate(guard, late_by))
     }
 
     /// Asks once more if nobody was there to hear the answer: the request failed later than its
     /// timeout, so the caller's runtime stood still. A grant of the first request is given back
     /// before. A call that does not wait gets its answer within one more request timeout.
-    async fn unheard(self, request: Request, error: BackendError) -> Result<Taken, BackendError> {
+    async fn retry_unseen(
+        self,
+        request: Request,
+        error: BackendError,
+    ) -> Result<Taken, BackendError> {
         let leases = self.leases;
         let Some(timeout) = leases.backend.request_timeout() else {
             return Err(error);
@@ -189,7 +193,7 @@ impl Asking<'_> {
             return Err(error);
         }
         let again = async {
-            leases.what_was_left_is_back().await;
+            leases.wait_for_cleanup().await;
             let begun = leases.now();
             loop {
                 let taken = self.once(&request.again()?).await?;
@@ -220,8 +224,8 @@ impl Asking<'_> {
             late.release(false).await?;
             let mut pulse = Pulse::new(&self.leases.executor, request.ttl);
             let (lease, by) = match pulse.of(self.once(&request)).await? {
-                Taken::Had(lease) => return Ok(lease),
-                Taken::Busy => return Err(NotHad::Busy),
+                Taken::InTime(lease) => return Ok(lease),
+                Taken::Busy => return Err(NotGranted::Busy),
                 Taken::TooLate(lease, by) => (lease, by),
             };
             let stood_still = pulse.stood_still();
@@ -234,17 +238,17 @@ impl Asking<'_> {
 }
 
 /// Says what to do about a lease that was over before it was taken.
-fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> NotHad {
+fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> NotGranted {
     match late_by {
-        None => NotHad::TooLate(BackendError::unavailable(
+        None => NotGranted::TooLate(BackendError::unavailable(
             "the store granted the lock, and ended its lease before the caller could take it; ask \
              again",
         )),
         // With this ttl, the grant would come too late for anybody.
-        Some(by) if by >= stood_still => NotHad::Store(BackendError::unavailable(format!(
+        Some(by) if by >= stood_still => NotGranted::Store(BackendError::unavailable(format!(
             "the store took longer to grant the lock than its ttl of {ttl:?}; raise the ttl"
         ))),
-        Some(_) => NotHad::TooLate(BackendError::unavailable(format!(
+        Some(_) => NotGranted::TooLate(BackendError::unavailable(format!(
             "the store granted the lock, and the caller's runtime stood still for longer than the \
              ttl of {ttl:?} before it saw that; raise the ttl, or block the runtime for less time"
         ))),

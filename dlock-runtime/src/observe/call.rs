@@ -134,7 +134,7 @@ impl SectionSpan {
     }
 
     /// The store was not told when a lock under `min_hold` ends.
-    pub(crate) fn min_hold_not_told(&self, key: &str) {
+    pub(crate) fn min_hold_not_confirmed(&self, key: &str) {
         outlast(|| {
             tracing::warn!(
                 target: "dlock::release", parent: &self.span, key = %Shown(key),

@@ -118,7 +118,7 @@ pub(crate) fn waits_in_process(key: &str, ahead: usize) {
 }
 
 /// A task was woken, usually because its turn had come, and was not polled.
-pub(crate) fn nobody_came(key: &str) {
+pub(crate) fn not_polled(key: &str) {
     outlast(|| {
         tracing::warn!(
             target: "dlock::handover", key = %Shown(key),

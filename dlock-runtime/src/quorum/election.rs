@@ -157,7 +157,7 @@ impl<V: Voter> Quorum<V> {
             );
             // Noted now, since the caller may leave before the others answer.
             if ballot.is_contested() {
-                candidate.was_held_when(sent_at);
+                candidate.note_held_at(sent_at);
             }
         };
         let mut to_ask = parts.iter_mut().enumerate();

@@ -94,7 +94,7 @@ impl<V: Voter> Quorum<V> {
         self.doubt(&questions.end());
         let limit = self.time.after(patience);
         let mended = renewals.into_iter();
-        join_all(mended.map(|one| self.mend(one, sent_at, limit))).await
+        join_all(mended.map(|one| self.strengthen(one, sent_at, limit))).await
     }
 
     /// Whether further answers, of the voters in `open`, cannot change the result.
@@ -113,7 +113,7 @@ impl<V: Voter> Quorum<V> {
     /// asked for it again as long as a majority has it: so a lease survives voters that fail one
     /// after the other. Without a majority it must not be asked: another owner may have had the
     /// lock in between.
-    async fn mend(
+    async fn strengthen(
         &self,
         renewal: Renewal<V>,
         sent_at: Instant,
@@ -144,7 +144,7 @@ impl<V: Voter> Quorum<V> {
         if sure < self.majority() {
             return match self.is_lost_without(&gone) {
                 true => {
-                    self.let_go(&request, &votes);
+                    self.give_back_votes(&request, &votes);
                     Ok(Renewed::Gone)
                 }
                 false => {
@@ -177,7 +177,7 @@ impl<V: Voter> Quorum<V> {
 
     /// Gives back what is left of a lost lease, without waiting for it: the body may continue for
     /// a long time.
-    fn let_go(&self, vote: &Request, votes: &Votes<V::Notes>) {
+    fn give_back_votes(&self, vote: &Request, votes: &Votes<V::Notes>) {
         for voter in self.may_have(vote, votes) {
             self.members[voter].engine.give_back(vote);
         }

@@ -152,7 +152,7 @@ impl<V: Voter> Member<V> {
     }
 
     /// Resolves when the voter does not answer.
-    pub(super) async fn is_silent(&self) {
+    pub(super) async fn until_silent(&self) {
         found(&self.silent, || (!self.answers()).then_some(())).await;
     }
 

@@ -101,7 +101,7 @@ impl<V: Voter> Store for Quorum<V> {
             tokio::select! {
                 biased;
                 () = member.engine.settle() => {}
-                () = member.is_silent() => {}
+                () = member.until_silent() => {}
             }
         });
         join_all(settled).await;
@@ -162,7 +162,7 @@ impl<V: Voter> Store for Quorum<V> {
     fn hold_back(&self, request: &Request) -> Option<Duration> {
         let process = turn_of(request)?;
         self.turns
-            .pause_at_first(&request.key, process, self.time.now())
+            .pause_before_trying(&request.key, process, self.time.now())
     }
 
     async fn take(

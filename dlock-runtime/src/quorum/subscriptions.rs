@@ -146,15 +146,16 @@ impl Listener for VoterListener {
 
     fn given_back(&self, key: &str, owner: &str) {
         if let Some((key, _)) = self.subscriptions.keys.lock().get_key_value(key) {
-            self.turns.heard(key, owner, self.time.now());
+            self.turns.released_by(key, owner, self.time.now());
         }
     }
 
-    fn told(&self, request: &Request, processes: usize) {
+    fn notified(&self, request: &Request, processes: usize) {
         if let Some(own) = request.owner.process() {
             let listens = self.subscriptions.keys.lock().contains_key(&request.key);
             let others = processes.saturating_sub(usize::from(listens));
-            self.turns.told(&request.key, own, others, self.time.now());
+            self.turns
+                .notified(&request.key, own, others, self.time.now());
         }
     }
 

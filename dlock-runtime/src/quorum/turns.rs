@@ -58,7 +58,7 @@ struct Round {
     silent: usize,
     /// How many others were notified of the last release of this process: the highest number that a
     /// voter reported.
-    told: usize,
+    notified: usize,
     /// The releases that were heard of last.
     reported: VecDeque<u64>,
     /// When the lock was released last, as far as that was heard.
@@ -87,7 +87,7 @@ impl Round {
             order: Vec::new(),
             own: None,
             silent: 0,
-            told: 0,
+            notified: 0,
             reported: VecDeque::new(),
             released_at: now,
         }
@@ -139,7 +139,7 @@ impl Round {
 
 impl Turns {
     /// A voter reports that the owner of this name has released the lock. Each voter does.
-    pub(super) fn heard(&self, key: &Arc<str>, owner: &str, now: Instant) {
+    pub(super) fn released_by(&self, key: &Arc<str>, owner: &str, now: Instant) {
         let Some(process) = Process::of(owner) else {
             return;
         };
@@ -164,16 +164,16 @@ impl Turns {
     }
 
     /// This process has released the lock, and this many others were notified.
-    pub(super) fn told(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
+    pub(super) fn notified(&self, key: &Arc<str>, own: Process, others: usize, now: Instant) {
         self.note(key, now, |round| {
             round.own = Some(own);
             if round.place_of(own).is_none() {
                 round.goes_to_the_back(own);
             }
-            round.told = round.told.max(others);
+            round.notified = round.notified.max(others);
             let is_known = |one: &&Contender| one.process.is_some_and(|process| process != own);
             let known = round.order.iter().filter(is_known).count();
-            let unknown = round.told.saturating_sub(known + round.silent);
+            let unknown = round.notified.saturating_sub(known + round.silent);
             let noted = round.order.iter().filter(|one| one.process.is_none());
             for _ in noted.count()..unknown.min(MOST) {
                 round.order.insert(0, Contender::new(None));
@@ -200,8 +200,8 @@ impl Turns {
     pub(super) fn released(&self, key: &str, own: Process, now: Instant) {
         if let Some(round) = self.rounds.lock().get_mut(key) {
             round.own = Some(own);
-            round.silent = round.silent.min(round.told);
-            round.told = 0;
+            round.silent = round.silent.min(round.notified);
+            round.notified = 0;
             round.goes_to_the_back(own);
             round.released_at = now;
         }
@@ -231,7 +231,12 @@ impl Turns {
 
     /// Like [`pause`](Self::pause), for a process that has not waited. It ends at most [`LONGEST`]
     /// after the last release, since the call may have little time. `None`: it need not pause.
-    pub(super) fn pause_at_first(&self, key: &str, own: Process, now: Instant) -> Option<Duration> {
+    pub(super) fn pause_before_trying(
+        &self,
+        key: &str,
+        own: Process,
+        now: Instant,
+    ) -> Option<Duration> {
         let released_at = self.rounds.lock().get(key)?.released_at;
         let ago = now.saturating_duration_since(released_at);
         let pause = self.pause(key, own).min(LONGEST).checked_sub(ago)?;
@@ -307,13 +312,13 @@ mod tests {
                 .enumerate()
                 .filter(|(other, _)| *other != who)
             {
-                turns.heard(&KEY.into(), &release, self.now);
+                turns.released_by(&KEY.into(), &release, self.now);
                 if let Some(late) = &late {
-                    turns.heard(&KEY.into(), late, self.now);
+                    turns.released_by(&KEY.into(), late, self.now);
                 }
             }
             for told in [others, others / 2].into_iter().filter(|told| *told > 0) {
-                self.turns[who].told(&KEY.into(), own, told, self.now);
+                self.turns[who].notified(&KEY.into(), own, told, self.now);
             }
         }
     }
@@ -345,7 +350,7 @@ mod tests {
             crowd.section(who, 1);
         }
         let pause = |who: usize, ago: Duration| {
-            crowd.turns[who].pause_at_first(KEY, process(who), crowd.now + ago)
+            crowd.turns[who].pause_before_trying(KEY, process(who), crowd.now + ago)
         };
         assert_eq!(pause(0, Duration::ZERO), Some(SHORTEST));
         assert_eq!(pause(1, Duration::ZERO), None);
@@ -389,7 +394,7 @@ mod tests {
     fn who_is_new_asks_before_the_one_that_had_the_lock_last() {
         let (turns, now) = (Turns::default(), Instant::now());
         for number in 1..=3 {
-            turns.heard(&KEY.into(), &owner(number, 1), now);
+            turns.released_by(&KEY.into(), &owner(number, 1), now);
         }
         assert_eq!(turns.pause(KEY, process(0)), 2 * SHORTEST);
         assert_eq!(turns.pause(KEY, process(3)), 3 * SHORTEST);
@@ -401,7 +406,7 @@ mod tests {
         let (turns, now) = (Turns::default(), Instant::now());
         let own = process(0);
         for number in 1..1_000 {
-            turns.heard(&KEY.into(), &owner(number, 1), now);
+            turns.released_by(&KEY.into(), &owner(number, 1), now);
             let pause = turns.pause(KEY, own);
             let known = turns.rounds.lock()[KEY].order.len();
             assert!(known <= 2 + PASSED_OVER as usize, "{known}");
@@ -430,7 +435,7 @@ mod tests {
         let (own, now) = (process(0), Instant::now());
         turns.got(KEY, own, Duration::ZERO);
         turns.released(KEY, own, now);
-        assert_eq!(turns.pause_at_first(KEY, own, now), None);
+        assert_eq!(turns.pause_before_trying(KEY, own, now), None);
         assert_eq!(turns.pause(KEY, own), Duration::ZERO);
         assert!(turns.rounds.lock().is_empty());
     }
@@ -456,12 +461,12 @@ mod tests {
     #[test]
     fn what_is_known_is_kept_while_there_is_room_or_it_is_news() {
         let (turns, now) = (Turns::default(), Instant::now());
-        turns.heard(&KEY.into(), &owner(1, 1), now);
+        turns.released_by(&KEY.into(), &owner(1, 1), now);
         let later = now + 2 * FORGOTTEN;
-        turns.heard(&KEY.into(), &owner(2, 1), later);
+        turns.released_by(&KEY.into(), &owner(2, 1), later);
         assert_eq!(turns.pause(KEY, process(0)), SHORTEST);
         for number in 0..100 {
-            turns.heard(&format!("key:{number}").into(), &owner(1, number), later);
+            turns.released_by(&format!("key:{number}").into(), &owner(1, number), later);
         }
         assert_eq!(turns.rounds.lock().len(), 101);
     }
@@ -470,7 +475,7 @@ mod tests {
     fn only_the_last_releases_are_remembered() {
         let (turns, now) = (Turns::default(), Instant::now());
         for sequence in 0..1_000 {
-            turns.heard(&KEY.into(), &owner(1, sequence), now);
+            turns.released_by(&KEY.into(), &owner(1, sequence), now);
         }
         assert_eq!(turns.rounds.lock()[KEY].reported.len(), REPORTED);
     }
@@ -480,7 +485,7 @@ mod tests {
         let turns = Turns::default();
         let mut now = Instant::now();
         for number in 0..100 {
-            turns.heard(&format!("key:{number}").into(), &owner(0, number), now);
+            turns.released_by(&format!("key:{number}").into(), &owner(0, number), now);
             now += FORGOTTEN;
         }
         assert!(turns.rounds.lock().capacity() < 10);

@@ -263,7 +263,7 @@ impl Inner {
         Some(Refused {
             all: by.len() == hosts.len(),
             by,
-            cause: ErrorCause::told(cause),
+            cause: ErrorCause::in_message(cause),
             name: name.unwrap_or_else(|| self.backend.capabilities().name.to_owned()),
         })
     }

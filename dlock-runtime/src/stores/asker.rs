@@ -7,12 +7,12 @@ use crate::backend::{Mode, Owner, Request};
 /// An owner as a store keeps it: `1.1`, or `1.1/7` if it asks for one of seven permits. Where the
 /// number of permits does not matter, a request for one is a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct StoredOwner {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
 }
 
-impl Asker {
+impl StoredOwner {
     pub(crate) fn of(request: &Request) -> Self {
         let Request { owner, mode, .. } = *request;
         Self { owner, mode }
@@ -29,7 +29,7 @@ impl Asker {
     }
 }
 
-impl fmt::Display for Asker {
+impl fmt::Display for StoredOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.owner.fmt(f)?;
         match self.mode {
@@ -47,8 +47,8 @@ mod tests {
     fn who_shares_is_read_back() {
         let owner = Owner::unique();
         for mode in [Mode::Read, Mode::Permits(1), Mode::Permits(u32::MAX)] {
-            let asker = Asker { owner, mode };
-            assert_eq!(Asker::read(&asker.to_string()), Some(asker));
+            let asker = StoredOwner { owner, mode };
+            assert_eq!(StoredOwner::read(&asker.to_string()), Some(asker));
         }
         for nonsense in [
             "",
@@ -59,7 +59,7 @@ mod tests {
             "1.1/7/7",
             "1.1/4294967296",
         ] {
-            assert_eq!(Asker::read(nonsense), None, "{nonsense}");
+            assert_eq!(StoredOwner::read(nonsense), None, "{nonsense}");
         }
     }
 }

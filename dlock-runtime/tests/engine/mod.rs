@@ -118,7 +118,7 @@ macro_rules! every_store {
             in_haste: Hasty,
             with_a_session: Session,
             with_leases_that_last: Lasting,
-            at_home: AtHome,
+            on_manager: AtHome,
             without_a_queue: Number
         }
     };
@@ -130,7 +130,7 @@ macro_rules! every_queue {
             without_a_record: (),
             in_haste: Hasty,
             with_a_session: Session,
-            at_home: AtHome
+            on_manager: AtHome
         }
     };
 }
@@ -308,7 +308,7 @@ for_each! { every_store:
         let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
         let time = Time::simulated(Executor::new() as _);
         engine.open(time).await.expect("it opens");
-        sim.is_gone(true);
+        sim.set_gone(true);
         let left = timeout(Duration::from_secs(1), engine.acquire(&request())).await;
         assert!(left.is_err(), "it waits for a connection");
         let nothing = timeout(ROUND_TRIP, engine.settle()).await;
@@ -406,9 +406,9 @@ for_each! { every_store:
             ends.ttl = Duration::from_millis(200);
             let ended = engine.renew(std::slice::from_ref(&ends)).await;
             assert!(matches!(ended[..], [Ok(Renewed::Extended { .. })]), "{ended:?}");
-            sim.is_gone(true);
+            sim.set_gone(true);
             assert!(engine.release(&request).await.is_err(), "nobody answers");
-            sim.is_gone(false);
+            sim.set_gone(false);
             let run = start + late.max(sim.request_timeout()) + Duration::from_secs(7);
             sleep_until(run).await;
             assert!(sim.is_free(), "run after {late:?}");
@@ -618,11 +618,11 @@ for_each! { every_store:
             sim.next(unknown.then_some(Fate::Late(Duration::from_secs(20))));
             let request = request();
             granted(&engine, &request).await;
-            sim.is_gone(true);
+            sim.set_gone(true);
             let done = request.clone().done(Some(TTL));
             engine.release(&done).await.expect_err("nobody answers");
             sleep(Duration::from_secs(3)).await;
-            sim.is_gone(false);
+            sim.set_gone(false);
             sleep(Duration::from_secs(15)).await;
             let freed = sim.is_free() && sim.state().done.is_none();
             assert!(!freed, "its body would be run again, unknown: {unknown}");
@@ -673,7 +673,7 @@ for_each! { every_store:
         let request = request();
         let outage = async {
             sleep(Duration::from_secs(20)).await;
-            sim.is_gone(true);
+            sim.set_gone(true);
             Instant::now()
         };
         let acquiring = timeout(Duration::from_secs(600), engine.acquire(&request));
@@ -820,7 +820,7 @@ for_each! { every_store:
     /// The manager's thread stands still. Callers do not need it, unless all operations run there.
     /// It cleans up after those who left when it runs again.
     async fn a_manager_that_stands_still_gives_back_later<P: Proof>() {
-        if P::AT_HOME {
+        if P::ON_MANAGER {
             return;
         }
         for step in 0..16 {
@@ -913,7 +913,7 @@ for_each! { every_store:
             assert!(this.progress().heard().is_some(), "it is read now");
             assert!(!this.progress().heard_since(came), "it was asked for before");
             sleep(2 * ROUND_TRIP).await;
-            if P::LOOKS == Looks::Together && P::OPENING != Opening::Place && !P::AT_HOME {
+            if P::LOOKS == Looks::Together && P::OPENING != Opening::Place && !P::ON_MANAGER {
                 assert!(this.progress().heard_since(came), "it has asked for a place");
             }
         };
@@ -1117,7 +1117,7 @@ for_each! { every_store:
         assert!(shown.contains("config: Sim, request_timeout: 7s"), "{shown}");
         // The answers of a store at home arrive elsewhere than at the caller.
         let told = Backend::request_timeout(&engine);
-        assert_eq!(told, (!P::AT_HOME).then_some(limit));
+        assert_eq!(told, (!P::ON_MANAGER).then_some(limit));
     }
 
     async fn the_first_label_counts<P: Proof>() {
@@ -1173,7 +1173,7 @@ for_each! { every_store:
         }
         sleep(ROUND_TRIP).await;
         assert!(sim.counter() >= floor);
-        sim.is_gone(true);
+        sim.set_gone(true);
         engine.raise_tokens(2 * floor).await.expect_err("nobody answers");
     }
 
@@ -1192,7 +1192,7 @@ for_each! { every_store:
         let engine = engine_on::<P>(&manager, &sim).await;
         manager.stall();
         let tried = timeout(Duration::from_secs(1), engine.try_acquire(&request())).await;
-        assert_eq!(tried.is_err(), P::AT_HOME);
+        assert_eq!(tried.is_err(), P::ON_MANAGER);
     }
 
     /// Its tasks would keep the connections open, and would ask the store for ever.
@@ -1523,12 +1523,12 @@ for_each! { every_queue:
         let waiting = timeout(Duration::from_millis(20), engine.acquire(&request));
         let gone = async {
             sleep(Duration::from_millis(19)).await;
-            sim.is_gone(true);
+            sim.set_gone(true);
         };
         let _ = tokio::join!(waiting, gone);
         assert_eq!(sim.waiting(), 1, "nobody has told the store");
         sleep(Duration::from_secs(30)).await;
-        sim.is_gone(false);
+        sim.set_gone(false);
         sleep(Duration::from_secs(8)).await;
         assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
     }
@@ -1725,7 +1725,7 @@ for_each! { every_queue:
         let seen = async {
             sleep(20 * ROUND_TRIP).await;
             assert!(knows(), "it waits");
-            sim.is_gone(true);
+            sim.set_gone(true);
         };
         tokio::select! {
             () = seen => {}
@@ -1734,7 +1734,7 @@ for_each! { every_queue:
         sleep(Duration::from_secs(8)).await;
         assert!(knows(), "its place is being given back");
         assert!(!events.knows(Owner::unique(), "key"));
-        sim.is_gone(false);
+        sim.set_gone(false);
         sim.release(other);
         sleep(Duration::from_secs(20)).await;
         assert!(sim.is_free() && !knows(), "nothing is left");
@@ -1808,7 +1808,7 @@ for_each! { every_queue:
         let others = async {
             sleep(10 * ROUND_TRIP).await;
             assert_eq!(comes().await.len(), 1, "with the first place");
-            if P::AT_HOME {
+            if P::ON_MANAGER {
                 return;
             }
             sleep(Duration::from_secs(5)).await;
@@ -1881,12 +1881,12 @@ for_each! { every_queue:
             let waiting = timeout(Duration::from_millis(20), engine.acquire(&request));
             let gone = async {
                 sleep(Duration::from_millis(19)).await;
-                sim.is_gone(true);
+                sim.set_gone(true);
             };
             let _ = tokio::join!(waiting, gone);
             assert_eq!(sim.waiting(), 1, "nobody has told the store");
             sleep(2 * TTL + more * Duration::from_secs(1)).await;
-            sim.is_gone(false);
+            sim.set_gone(false);
             sleep(Duration::from_millis(300)).await;
             assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)), "{more} s more");
         }
@@ -1966,7 +1966,7 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
         sim.next([Fate::AnswerLost]);
         let request = request();
         granted(&engine, &request).await;
-        sim.is_gone(true);
+        sim.set_gone(true);
         assert!(engine.release(&request).await.is_err(), "nobody answers");
         assert_eq!(sim.end_the_session(), 0, "it was given back");
         let running = engine.running().expect("it runs");
@@ -1987,10 +1987,10 @@ fn what_may_come_in_a_session_is_marked_once() {
         sim.next([Fate::AnswerLost]);
         let request = request();
         granted(&engine, &request).await;
-        sim.is_gone(true);
+        sim.set_gone(true);
         let done = request.clone().done(Some(TTL));
         engine.release(&done).await.expect_err("nobody answers");
-        sim.is_gone(false);
+        sim.set_gone(false);
         sleep(sim.request_timeout()).await;
         assert_eq!(sim.state().done, Some(request.owner), "by the cleanup");
         sim.forget_history();
@@ -2240,9 +2240,9 @@ fn a_release_that_did_not_arrive_is_made_up_for() {
             let this = request();
             granted(&engine, &this).await;
             sleep(held).await;
-            sim.is_gone(true);
+            sim.set_gone(true);
             assert!(engine.release(&this).await.is_err(), "nobody answers");
-            sim.is_gone(false);
+            sim.set_gone(false);
             sleep(Duration::from_secs(8)).await;
             assert!(sim.is_free(), "held for {held:?}");
         }
@@ -2271,11 +2271,11 @@ fn a_shutdown_waits_until_the_store_was_told() {
             held_by_another(&sim);
             let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
             assert!(left.is_err(), "somebody has it");
-            sim.is_gone(true);
+            sim.set_gone(true);
             let start = Instant::now();
             let back = async {
                 sleep(outage).await;
-                sim.is_gone(false);
+                sim.set_gone(false);
             };
             let settled = async {
                 engine.settle().await;

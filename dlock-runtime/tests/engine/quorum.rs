@@ -110,7 +110,7 @@ fn are_free(sims: &[Arc<Sim>], said: &str) {
 }
 
 fn are_gone(sims: &[Arc<Sim>], gone: bool) {
-    sims.iter().for_each(|sim| sim.is_gone(gone));
+    sims.iter().for_each(|sim| sim.set_gone(gone));
 }
 
 fn count(sims: &[Arc<Sim>], what: &str) -> usize {
@@ -529,12 +529,12 @@ fn a_split_vote_is_known_before_the_last_voter_answers() {
         let sims = voters(3);
         let engine = several(&sims).await;
         sims[0].take_away(Owner::unique(), sims[0].request_timeout());
-        sims[2].is_gone(true);
+        sims[2].set_gone(true);
         let request = request();
         let left = timeout(ROUND_TRIP + MOMENT, engine.acquire(&request)).await;
         assert!(left.is_err(), "one of three is no majority");
         assert!(request.progress().heard().is_some());
-        sims[2].is_gone(false);
+        sims[2].set_gone(false);
         sleep(WINDOW).await;
         are_free(&sims, "the caller has left");
     });
@@ -569,7 +569,7 @@ fn a_high_token_outlives_the_voter_that_gave_it() {
         let high = had(&engine, &first).await.token;
         assert!(u64::from(high) > ahead);
         released(&engine, &first).await;
-        sims[0].is_gone(true);
+        sims[0].set_gone(true);
         are_gone(&sims[3..], false);
         sleep(Duration::from_secs(8)).await;
         // Also for a process that has never seen the token.
@@ -622,7 +622,7 @@ fn a_voter_that_forgets_its_counter_does_not_count_before_it_is_raised() {
         assert_eq!(votes(&sims, request.owner), 3, "it has voted again");
         assert!(sims[2].counter() < u64::from(token));
         // Its vote is needed for the majority now.
-        sims[1].is_gone(true);
+        sims[1].set_gone(true);
         is_renewed(&engine, &request, "").await;
         assert!(
             sims[2].counter() >= u64::from(token) + 63,
@@ -1170,7 +1170,7 @@ fn voters_are_seen_to_at_the_start() {
         had(&engine, &request).await;
         assert_eq!(votes(&sims, request.owner), MAJORITY);
         released(&engine, &request).await;
-        sims[2].is_gone(true);
+        sims[2].set_gone(true);
         let limit = sims[0].request_timeout() + Duration::from_secs(1);
         let start = Instant::now();
         let said = is_unavailable(opened(&sims).await.map(drop));

@@ -274,7 +274,7 @@ impl Sim {
         self.events().wake(owner, "key");
     }
 
-    pub(super) fn is_gone(&self, gone: bool) {
+    pub(super) fn set_gone(&self, gone: bool) {
         self.state().gone = gone;
     }
 
@@ -511,12 +511,12 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
     const LOOKS: Looks = Looks::Together;
     const BEATS: bool = true;
     const EXPIRES: bool = true;
-    const FLIES_FOR: Duration = Duration::from_millis(250);
+    const FLIGHT_LIMIT: Duration = Duration::from_millis(250);
     const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
     const DEAD_AFTER: Duration = Duration::from_secs(8);
     /// The interval between rechecks.
     const PACE: Duration = Duration::from_secs(1);
-    const AT_HOME: bool = false;
+    const ON_MANAGER: bool = false;
     /// The first command of a request, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
@@ -580,7 +580,7 @@ impl Proof for Session {
     const OPENING: Opening = Opening::Place;
     const FIRST: &'static str = "ask";
     /// What was sent comes to its end by itself.
-    const FLIES_FOR: Duration = Duration::MAX;
+    const FLIGHT_LIMIT: Duration = Duration::MAX;
 
     fn of(session: u64, is_there: &Arc<()>) -> Self {
         Self {
@@ -631,7 +631,7 @@ pub(super) struct AtHome(u64);
 impl Proof for AtHome {
     const OPENING: Opening = Opening::Place;
     const EXPIRES: bool = false;
-    const AT_HOME: bool = true;
+    const ON_MANAGER: bool = true;
     const FIRST: &'static str = "ask";
 
     fn of(session: u64, _is_there: &Arc<()>) -> Self {
@@ -848,8 +848,8 @@ impl<P: Proof> Store for Scripted<P> {
         _ => None,
     };
     const EXPIRES: bool = P::EXPIRES;
-    const FLIES_FOR: Duration = P::FLIES_FOR;
-    const AT_HOME: bool = P::AT_HOME;
+    const FLIGHT_LIMIT: Duration = P::FLIGHT_LIMIT;
+    const ON_MANAGER: bool = P::ON_MANAGER;
 
     const CLAIM: Option<Duration> = match P::LOOKS {
         Looks::Together => Some(CLAIM),

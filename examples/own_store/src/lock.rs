@@ -58,7 +58,7 @@ impl Lock {
         match waits_until {
             None => Answer::Busy,
             Some(until) => {
-                if !self.is_alive(owner, until) {
+                if !self.keep_place(owner, until) {
                     self.queue.push(Entry {
                         owner: owner.to_owned(),
                         until,
@@ -70,7 +70,7 @@ impl Lock {
     }
 
     /// The process of this owner was alive just now. Whether it has a place.
-    pub(crate) fn is_alive(&mut self, owner: &str, until: u64) -> bool {
+    pub(crate) fn keep_place(&mut self, owner: &str, until: u64) -> bool {
         let place = self.queue.iter_mut().find(|place| place.owner == owner);
         place.map(|place| place.until = until).is_some()
     }

@@ -218,7 +218,7 @@ impl Store for Directory {
                 if beat {
                     return files::change(&path, &key, deadline, |lock, now| {
                         for owner in &owners {
-                            lock.is_alive(owner, now + clock::millis(Self::DEAD_AFTER));
+                            lock.keep_place(owner, now + clock::millis(Self::DEAD_AFTER));
                         }
                         calls(lock)
                     });

@@ -81,7 +81,7 @@ impl EtcdStore {
         // Only waiters of dlock look for that key.
         let numbers = place.owner.split('@').next().unwrap_or_default();
         if let Some(owner) = Owner::read(numbers) {
-            let lease = lease_of_word(owner);
+            let lease = lease_of_removal(owner);
             let lasts = seconds(REMEMBERED);
             self.leases.grant_as(lease, lasts, deadline).await?;
             let put = PutOptions::new().with_lease(lease);
@@ -119,7 +119,7 @@ impl EtcdStore {
 
 /// The lease of the key that tells an owner to leave. It is not that of the owner's mark: if the
 /// waiter gets the lock first and marks what it has done, the mark must last for its own time.
-fn lease_of_word(owner: Owner) -> i64 {
+fn lease_of_removal(owner: Owner) -> i64 {
     (lease_of(owner) ^ (1 << 62)).max(1)
 }
 
@@ -137,7 +137,7 @@ mod tests {
     fn what_tells_a_waiter_to_leave_has_a_lease_of_its_own() {
         for _ in 0..1000 {
             let owner = Owner::unique();
-            let word = lease_of_word(owner);
+            let word = lease_of_removal(owner);
             assert!(word > 0 && word != lease_of(owner), "{word}");
         }
     }

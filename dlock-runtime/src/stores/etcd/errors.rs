@@ -147,7 +147,7 @@ pub(super) fn foreign(place: &str, name: &str) -> BackendError {
 }
 
 /// The failure of a request about a key that may be there, whose answer makes no sense.
-pub(super) fn nonsense(place: &str) -> Failure {
+pub(super) fn unexpected_answer(place: &str) -> Failure {
     let error = BackendError::unavailable(format!(
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"

@@ -64,7 +64,7 @@ impl Places {
     /// The name is also another's: a copy of this process (a machine that was restored from a
     /// snapshot) has the same names, and a lease that nobody could confirm may have left keys. From
     /// here on, all names are new ones.
-    pub(super) fn are_anothers(&self, name: &Name) {
+    pub(super) fn start_new_names(&self, name: &Name) {
         let mut taken = self.0.lock();
         // Several requests may find this out at the same time.
         if matches!(name.taken, Some((_, maker, _)) if maker == taken.maker) {
@@ -144,7 +144,7 @@ mod tests {
         drop(names);
         assert_eq!(taken(&places), 0);
         let other = take(&places, "b/");
-        places.are_anothers(&other);
+        places.start_new_names(&other);
         let again = take(&places, "b/");
         drop(other);
         assert_eq!(taken(&places), 1, "that of the new names");
@@ -156,10 +156,10 @@ mod tests {
     fn a_name_that_is_anothers_is_left_once() {
         let places = Places::new();
         let (one, other) = (take(&places, "a/"), take(&places, "a/"));
-        places.are_anothers(&one);
+        places.start_new_names(&one);
         let new = take(&places, "a/").key.clone();
         assert!(new != one.key && new != other.key);
-        places.are_anothers(&other);
+        places.start_new_names(&other);
         drop(one);
         drop(other);
         assert_eq!(take(&places, "a/").key, new);

@@ -69,7 +69,7 @@ pub(crate) struct Key {
 
 /// The position of a request in the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum QueuePosition {
     /// It holds the lock.
     First,
     Behind {
@@ -182,7 +182,7 @@ impl Key {
         batches: &Arc<Batches>,
         asked: &Question<'_>,
         put: &mut Option<Asking>,
-    ) -> Result<Stands, Failure> {
+    ) -> Result<QueuePosition, Failure> {
         let mode = asked.request.mode;
         let mut look = Look {
             // A writer needs nobody ahead, and readers seldom have permits ahead: for both, the
@@ -212,32 +212,32 @@ impl Key {
                 Ok(answer) => answer,
                 Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
                     self.lease().end();
-                    return Ok(Stands::Nowhere);
+                    return Ok(QueuePosition::Nowhere);
                 }
                 Err(failed) if is_new => return Err(failed.into()),
-                Err(failed) => return Err(is_there(failed.into())),
+                Err(failed) => return Err(key_may_exist(failed.into())),
             };
             if !answer.answer.succeeded() {
                 let place = batches.members.settings.place();
                 let answers = answer.answer.op_responses();
                 if asked.lock.done_by(answers, &place)?.is_some() {
-                    return Ok(Stands::Done);
+                    return Ok(QueuePosition::Done);
                 }
             }
             let fate = self.fate(&answer);
             if fate == Some(Fate::There) {
                 let place = batches.members.settings.place();
-                self.floor = answer.floor(asked, &place).map_err(is_there)?;
+                self.floor = answer.floor(asked, &place).map_err(key_may_exist)?;
             }
             match fate {
                 Some(Fate::WasThere) => continue,
-                Some(Fate::Nowhere) => return Ok(Stands::Nowhere),
-                Some(Fate::Anothers) => return Ok(Stands::Anothers),
-                Some(Fate::There) if is_new && !asked.waits => return Ok(Stands::First),
+                Some(Fate::Nowhere) => return Ok(QueuePosition::Nowhere),
+                Some(Fate::Anothers) => return Ok(QueuePosition::Anothers),
+                Some(Fate::There) if is_new && !asked.waits => return Ok(QueuePosition::First),
                 Some(Fate::NotWritten) if !asked.waits => {}
                 Some(Fate::There) => {}
                 Some(Fate::NotWritten) | None => {
-                    return Err(errors::nonsense(&batches.members.settings.place()));
+                    return Err(errors::unexpected_answer(&batches.members.settings.place()));
                 }
             }
             let seen_at = answer.revision;
@@ -254,22 +254,22 @@ impl Key {
                 match last {
                     // The last place ahead shares the lock, so this reader may hold it too.
                     Some(last) if mode == Mode::Read && last.mode.is_shared() => look.whole = true,
-                    _ if fate == Some(Fate::NotWritten) => return Ok(Stands::NotWritten),
+                    _ if fate == Some(Fate::NotWritten) => return Ok(QueuePosition::NotWritten),
                     Some(last) => {
                         let ahead = Ahead::One(last.key, last.created);
-                        return Ok(Stands::Behind { ahead, seen_at });
+                        return Ok(QueuePosition::Behind { ahead, seen_at });
                     }
-                    None => return Ok(Stands::First),
+                    None => return Ok(QueuePosition::First),
                 }
                 continue;
             }
             let modes = queue.iter().map(|place| place.mode);
             if fate == Some(Fate::NotWritten) {
                 if Mode::holding(modes.chain([mode])) <= queue.len() {
-                    return Ok(Stands::NotWritten);
+                    return Ok(QueuePosition::NotWritten);
                 }
                 if tries == TRIES {
-                    return Ok(Stands::Contended);
+                    return Ok(QueuePosition::Contended);
                 }
                 tries += 1;
                 // The request fits beside all of these places, so it also fits if some of them go.
@@ -283,10 +283,10 @@ impl Key {
                 .watches
                 .seen(&asked.request.key, holding, waiting, seen_at);
             return Ok(if holding.contains(&self.create_revision) {
-                Stands::First
+                QueuePosition::First
             } else {
                 let ahead = Ahead::Some;
-                Stands::Behind { ahead, seen_at }
+                QueuePosition::Behind { ahead, seen_at }
             });
         }
     }
@@ -410,6 +410,6 @@ pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
 }
 
 /// The failure of a question about a key that is there.
-pub(super) fn is_there(failure: Failure) -> Failure {
+pub(super) fn key_may_exist(failure: Failure) -> Failure {
     failure.with(Applied::Answered)
 }

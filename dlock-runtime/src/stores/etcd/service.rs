@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::batches::Batches;
 use super::errors::{ErrorClass, Failed};
 use super::members::Members;
-use super::queue::{Key, Question, Stands};
+use super::queue::{Key, Question, QueuePosition};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -82,7 +82,7 @@ impl LockCall {
         batches: &Arc<Batches>,
         asked: &Question<'_>,
         key: &mut Key,
-    ) -> Result<Stands, Failure> {
+    ) -> Result<QueuePosition, Failure> {
         let (members, deadline) = (&batches.members, asked.deadline);
         let mut pause = FIRST_LOOK;
         loop {
@@ -99,18 +99,18 @@ impl LockCall {
             key.floor = floor;
             if found.next().flatten().is_some() {
                 // The call knows nothing of marks. The key that it has written ends with its lease.
-                return Ok(Stands::Done);
+                return Ok(QueuePosition::Done);
             }
             let before = std::mem::replace(&mut key.create_revision, created);
             if self.answer.is_none() || before != 0 && created == 0 {
                 return Ok(match created {
-                    0 => Stands::Nowhere,
-                    _ => Stands::First,
+                    0 => QueuePosition::Nowhere,
+                    _ => QueuePosition::First,
                 });
             }
             if created != 0 {
                 let stands = key.enter(batches, asked, &mut None).await?;
-                if stands != Stands::First {
+                if stands != QueuePosition::First {
                     return Ok(stands);
                 }
             }

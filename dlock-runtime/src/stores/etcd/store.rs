@@ -17,7 +17,7 @@ use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Asking, Fate, Key, Question, Stands, has_deleted, is_there};
+use super::queue::{Asking, Fate, Key, Question, QueuePosition, has_deleted, key_may_exist};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
 use super::survey::Survey;
@@ -77,9 +77,9 @@ impl Store for EtcdStore {
     const BEAT: Option<Duration> = None;
     /// The lease goes on for other locks, so the engine ends a lock.
     const EXPIRES: bool = false;
-    const AT_HOME: bool = true;
+    const ON_MANAGER: bool = true;
     /// A write has a limit of its own.
-    const FLIES_FOR: Duration = Duration::MAX;
+    const FLIGHT_LIMIT: Duration = Duration::MAX;
 
     fn open(settings: Settings, context: Context) -> Self {
         let members = Arc::new(Members::new(settings, context.clone()));
@@ -176,15 +176,18 @@ impl Store for EtcdStore {
             key.enter(&self.batches, asked, put).await?
         };
         // The key of a Lock call has no value.
-        if stands == Stands::First && has_waited && self.members.settings.recipe == Recipe::Queue {
+        if stands == QueuePosition::First
+            && has_waited
+            && self.members.settings.recipe == Recipe::Queue
+        {
             key.since.get_or_insert_with(unix_ms);
         }
         Ok(match stands {
-            Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
+            QueuePosition::First => match self.granted(key, asked_at, asked.deadline).await? {
                 Some(granted) => Take::Granted(granted),
                 None => notes.lost(),
             },
-            Stands::Behind { ahead, seen_at } => {
+            QueuePosition::Behind { ahead, seen_at } => {
                 // A request that does not wait has a place only if an earlier write has made it.
                 if waits {
                     let own = (key.name.key.clone(), key.create_revision);
@@ -195,17 +198,17 @@ impl Store for EtcdStore {
                 }
                 Take::Queued
             }
-            Stands::NotWritten => Take::Busy,
-            Stands::Contended => Take::Contended,
-            Stands::Done => Take::Done,
-            Stands::Nowhere => {
+            QueuePosition::NotWritten => Take::Busy,
+            QueuePosition::Contended => Take::Contended,
+            QueuePosition::Done => Take::Done,
+            QueuePosition::Nowhere => {
                 if waits && self.is_taken_out(&asked.lock, key, deadline).await? {
                     return Err(Failure::refused(BackendError::taken_out()));
                 }
                 notes.lost()
             }
-            Stands::Anothers => {
-                self.places.are_anothers(&key.name);
+            QueuePosition::Anothers => {
+                self.places.start_new_names(&key.name);
                 notes.lost()
             }
         })
@@ -403,12 +406,13 @@ impl EtcdStore {
     ) -> Result<Option<Granted<Self>>, Failure> {
         let oldest = key.lease().demand(key.ttl, asked_at);
         let confirmed = key.lease().confirmed_since(oldest, deadline).await;
-        let nonsense = || errors::nonsense(&self.members.settings.place());
+        let unexpected_answer = || errors::unexpected_answer(&self.members.settings.place());
         match confirmed {
             None if key.lease().is_gone() => Ok(None),
-            None => Err(is_there(Failure::not_sent())),
+            None => Err(key_may_exist(Failure::not_sent())),
             Some(sent_at) => Ok(Some(Granted {
-                token: of_transaction(key.create_revision, key.floor).ok_or_else(nonsense)?,
+                token: of_transaction(key.create_revision, key.floor)
+                    .ok_or_else(unexpected_answer)?,
                 sent_at,
                 record: key.clone(),
             })),

@@ -143,7 +143,7 @@ impl Watches {
                     self.silent.notify_one();
                 }
                 waiting.was_looked_at = false;
-                self.has_to_read(waiting);
+                self.start_reading(waiting);
             }
         }
         for id in waits {
@@ -188,11 +188,11 @@ impl Watches {
             && let Some(waiting) = inner.waiting.get_mut(&id)
             && waiting.unknown_from > waiting.seen_at
         {
-            self.has_to_read(waiting);
+            self.start_reading(waiting);
         }
     }
 
-    fn has_to_read(&self, waiting: &mut Waiting) {
+    fn start_reading(&self, waiting: &mut Waiting) {
         if waiting.seen_at != READS {
             waiting.seen_at = READS;
             self.wake(waiting);
@@ -224,7 +224,7 @@ impl Watches {
                 found.is_some_and(|there| there <= *created)
             };
             if both.iter().all(is_there) {
-                self.has_to_look(id);
+                self.start_looking(id);
             } else if self.end(id) && self.inner.lock().last_response_at + PERIOD < began {
                 self.silent.notify_one();
             }
@@ -232,7 +232,7 @@ impl Watches {
         Ok(())
     }
 
-    fn has_to_look(&self, id: i64) {
+    fn start_looking(&self, id: i64) {
         let mut inner = self.inner.lock();
         let is_first = inner.is_first(id);
         if let Some(waiting) = inner.waiting.get_mut(&id)
@@ -240,7 +240,7 @@ impl Watches {
             && waiting.awaited.ahead == Ahead::Some
         {
             waiting.was_looked_at = true;
-            self.has_to_read(waiting);
+            self.start_reading(waiting);
         }
     }
 

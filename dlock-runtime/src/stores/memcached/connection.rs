@@ -120,7 +120,7 @@ impl Connection {
         match self.set(&lock.name, &value, &flags).await? {
             (Status::Stored, item) => Ok(Some(self.version(&item, since)?)),
             (Status::NotStored, _) => Ok(None),
-            (other, _) => Err(Failed::nonsense(&other)),
+            (other, _) => Err(Failed::unexpected_answer(&other)),
         }
     }
 
@@ -230,7 +230,7 @@ impl Connection {
                 // It has changed: another owner has it, or we extended it and lost the answer.
                 // Read it again.
                 Ok((Status::Exists, _)) => {}
-                Ok((other, _)) => return Err(Failed::nonsense(&other)),
+                Ok((other, _)) => return Err(Failed::unexpected_answer(&other)),
                 // A server that is out of memory deletes the item that it should replace, and
                 // compares nothing (`process_mset_command`, proto_text.c). Asking again might
                 // delete the item of the next owner.

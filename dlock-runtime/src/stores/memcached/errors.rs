@@ -43,7 +43,7 @@ impl Failed {
     }
 
     /// An answer that does not belong to the command.
-    pub(super) fn nonsense(status: &Status) -> Self {
+    pub(super) fn unexpected_answer(status: &Status) -> Self {
         let text = format!("unexpected answer: {status}");
         Self::Broken(Error::Protocol(Status::Error(ErrorKind::Protocol(Some(
             text,

@@ -22,7 +22,7 @@ impl Statistics {
     }
 
     /// A warning, if the server has evicted items to make room since it started.
-    pub(super) fn thrown_out(&self, server: &Settings) -> Option<String> {
+    pub(super) fn evicted(&self, server: &Settings) -> Option<String> {
         let evictions = self.number("evictions").filter(|number| *number > 0)?;
         Some(format!(
             "{server} has thrown out {evictions} items to make room since it started: a lock that is \
@@ -37,7 +37,7 @@ impl Statistics {
             let what = format!("{server}: version {}", Shown(version));
             Finding::new(Level::Ok, "version", what)
         });
-        let eviction = match self.thrown_out(server) {
+        let eviction = match self.evicted(server) {
             Some(risk) => Some(Finding::new(Level::Warn, "eviction", risk)),
             None => self.number("evictions").map(|_| {
                 let none = format!("{server}: has thrown out nothing since it started");

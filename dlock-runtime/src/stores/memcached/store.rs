@@ -75,8 +75,8 @@ impl Store for MemcachedStore {
     /// the server keeps them.
     async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let said = self.server.exchange(deadline, |c| c.statistics().boxed());
-        if let Some(thrown_out) = said.await?.thrown_out(&self.server.reach.settings) {
-            tracing::warn!(target: "dlock::store", "{thrown_out}");
+        if let Some(evicted) = said.await?.evicted(&self.server.reach.settings) {
+            tracing::warn!(target: "dlock::store", "{evicted}");
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
 use crate::backend::owner::LONGEST_OWNER;
 use crate::duration::milliseconds_up;
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Takes a free lock. A token is drawn by a second command behind it, since one script that does
@@ -42,7 +42,7 @@ pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
 
 /// Raises the token counter to the server's clock, and at least to `lowest`. It is the first
 /// command of a new connection, so the script is sent in full.
-pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
+pub(super) fn raise_to_clock(space: &Keyspace, lowest: u64) -> Cmd {
     let counter = [space.counter("")].into_iter();
     scripts::in_full(Script::Raise.on(space, counter, 2).arg(lowest).arg(1))
 }
@@ -75,7 +75,7 @@ pub(super) fn acquire(
     let mut acquire = Script::Acquire.on(space, names, 7);
     acquire
         .arg(letter(request.mode))
-        .arg(Shown(Asker::of(request)))
+        .arg(Shown(StoredOwner::of(request)))
         .arg(ttl_ms(request))
         .arg(Shown(process))
         .arg(u8::from(queues))
@@ -101,7 +101,7 @@ pub(super) fn renew(space: &Keyspace, request: &Request, token: u64, since: Opti
             true => usize::MAX,
         });
     let mut renew = Script::Renew.on(space, told, 3 + usize::from(since.is_some()));
-    let asker = Shown(Asker::of(request));
+    let asker = Shown(StoredOwner::of(request));
     renew.arg(asker).arg(ttl_ms(request)).arg(token);
     if let Some(since) = since {
         renew.arg(since);
@@ -120,7 +120,7 @@ pub(super) fn release(
     if let Some(layout) = space.redisson() {
         return redisson::commands::release(layout, request, queued_by.is_some());
     }
-    let asker = Asker::of(request);
+    let asker = StoredOwner::of(request);
     let mut release = Script::Release.on(space, space.script_keys(&request.key), 3);
     match asker.mode.is_shared() {
         false => release.arg(WriterValue(asker.owner)),

@@ -203,7 +203,7 @@ impl RuntimeConnection {
             let (connection, driver) = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
-                    locator.is_in_doubt();
+                    locator.refresh_if_slot();
                     self.state.send_replace(State::Failed(error));
                     backoff.wait(time).await;
                     continue;
@@ -220,7 +220,7 @@ impl RuntimeConnection {
             }
             self.state.send_replace(State::Idle);
             missed();
-            locator.is_in_doubt();
+            locator.refresh_if_slot();
         }
     }
 }

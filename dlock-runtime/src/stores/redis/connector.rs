@@ -160,7 +160,8 @@ impl Connector {
             // layout, one for each lock, are never raised.
             return Ok(0);
         }
-        let lift = commands::lift_tokens(&self.space, self.highest_token.load(Ordering::Relaxed));
+        let lift =
+            commands::raise_to_clock(&self.space, self.highest_token.load(Ordering::Relaxed));
         // With sentinels and in a cluster, a replica is meant to take over, so the settings of
         // one server do not decide what its tokens are worth.
         let decides = matches!(self.locator, Locator::At(_));
@@ -174,7 +175,7 @@ impl Connector {
         let error = match floor {
             Value::Int(floor) => return Ok(floor.unsigned_abs()),
             Value::ServerError(error) => error,
-            _ => return Err(endpoint.nonsense()),
+            _ => return Err(endpoint.unexpected_answer()),
         };
         match classify(&error) {
             RetryPolicy::Foreign | RetryPolicy::ForeignCounter => Err(endpoint.foreign_counter("")),
@@ -201,7 +202,7 @@ async fn check_role(
         answer => match durability::role(&answer) {
             Some((b"master", _)) => Ok(()),
             Some((role, _)) => Err(endpoint.not_the_master(&String::from_utf8_lossy(role))),
-            None => Err(endpoint.nonsense()),
+            None => Err(endpoint.unexpected_answer()),
         },
     }
 }
@@ -228,7 +229,7 @@ impl Listener {
         if let Some((entry, owner, key)) = self.space.parse_wake(message) {
             self.events.granted(owner, key, entry);
         } else {
-            let (channel, owner) = self.space.heard_by(channel);
+            let (channel, owner) = self.space.topic_of(channel);
             for key in self.space.freed_keys(channel) {
                 match owner {
                     Some(owner) => self.events.wake(owner, key),

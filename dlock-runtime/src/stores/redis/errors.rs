@@ -365,7 +365,7 @@ impl Endpoint {
     }
 
     /// An answer that Redis never gives.
-    pub(super) fn nonsense(&self) -> BackendError {
+    pub(super) fn unexpected_answer(&self) -> BackendError {
         BackendError::unavailable(format!(
             "{self} gave an answer that Redis does not give; is there something else behind the \
              URL?"

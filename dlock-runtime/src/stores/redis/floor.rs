@@ -12,7 +12,7 @@ use super::batcher::How;
 use super::commands;
 use super::connector::Connector;
 use super::names::{SLOTS, tag_of};
-use super::servers::{Notes, RedisStore, Route, nonsense};
+use super::servers::{Notes, RedisStore, Route, unexpected_answer};
 use crate::apart::try_all;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
@@ -36,7 +36,7 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         if self.space().redisson().is_some() {
-            return Err(Failure::refused(BackendError::keeps_its_tokens(
+            return Err(Failure::refused(BackendError::cannot_raise_tokens(
                 "redisson",
                 "each of its locks has a counter of its own, which services in Java count on",
             )));
@@ -76,10 +76,10 @@ impl RedisStore {
         let answer = self.exchange(key, how, deadline, notes, &raise).await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= to => match how {
-                How::Confirmed => self.is_on_enough(&answer),
+                How::Confirmed => self.check_replicas(&answer),
                 _ => Ok(()),
             },
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 
@@ -93,7 +93,7 @@ impl RedisStore {
         for slot in topology.map.last_slots() {
             let answer = self.ask(tag_of(slot), deadline, &commands::clock).await?;
             let time: Result<(u64, u64), _> = redis::from_redis_value(answer.value);
-            let (seconds, behind) = time.map_err(|_| nonsense(&answer.from))?;
+            let (seconds, behind) = time.map_err(|_| unexpected_answer(&answer.from))?;
             passed &= seconds * 1_000_000 + behind > floor + AN_HOUR;
         }
         if passed {

@@ -10,13 +10,13 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::{Keyspace, Part};
 use super::redisson;
-use super::servers::{Answer, Answering, Listing, Notes, RedisStore, Route, nonsense};
+use super::servers::{Answer, Answering, Listing, Notes, RedisStore, Route, unexpected_answer};
 use super::values::{LockValue, UNCLAIMED, done_by};
 use crate::apart::try_all;
 use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 use crate::stores::since;
 use crate::token::FencingToken;
 
@@ -131,7 +131,7 @@ impl RedisStore {
             let scan = commands::scan(self.space(), listing.cursor, prefix);
             let answer = self.ask_over(&server, prefix, scan, deadline).await?;
             let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
-                return Err(nonsense(&server));
+                return Err(unexpected_answer(&server));
             };
             let keys = names.iter().filter_map(|name| self.space().key_of(name));
             let keys = keys.filter(|key| key.starts_with(prefix));
@@ -225,7 +225,7 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
             let readers = readers.into_iter().zip(since_of_readers);
             let readers = readers.map(|((reader, expires), since)| {
                 let reader = String::from_utf8(reader).ok()?;
-                let mode = Asker::read(&reader)?.mode;
+                let mode = StoredOwner::read(&reader)?.mode;
                 let holder = HolderInfo::new(reader, in_ms(expires));
                 let since = since.and_then(|since| moment(&since));
                 Some((mode, holder.since(since).token(next_token())))
@@ -262,7 +262,7 @@ fn fencing_token(number: &[u8]) -> Option<FencingToken> {
 fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
     let mut parts = std::str::from_utf8(entry).ok()?.split(':');
     let (mode, owner) = (parts.next()?, parts.next()?);
-    let asker = Asker::read(owner)?;
+    let asker = StoredOwner::read(owner)?;
     let mode = match mode {
         "w" => Mode::Write,
         _ => asker.mode,

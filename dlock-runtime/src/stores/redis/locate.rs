@@ -104,7 +104,7 @@ impl Locator {
                 sentinels.locate(endpoint, time, deadline).await
             }
             // Connections are opened only to its nodes.
-            Self::Cluster(_) => Err(endpoint.nonsense()),
+            Self::Cluster(_) => Err(endpoint.unexpected_answer()),
         }
     }
 
@@ -120,7 +120,7 @@ impl Locator {
 
     /// The server has gone or does not answer. If it was chosen for a slot, the slot may have
     /// moved.
-    pub(super) fn is_in_doubt(&self) {
+    pub(super) fn refresh_if_slot(&self) {
         if let Self::Slot(map, ..) = self {
             map.refresh_soon();
         }

@@ -17,7 +17,7 @@ use redis::Value;
 use super::commands;
 use super::redisson;
 use super::scripts::ALIVE_FOR;
-use super::servers::{RedisStore, nonsense};
+use super::servers::{RedisStore, unexpected_answer};
 use super::values::{LockValue, done_by};
 use crate::apart::all;
 use crate::backend::Mode;
@@ -161,7 +161,7 @@ impl RedisStore {
             let answer = self.ask(&keys[0], deadline, &names).await;
             let values = answer.and_then(|answer| match answer.value {
                 Value::Array(values) if values.len() == keys.len() => Ok(values),
-                _ => Err(nonsense(&answer.from)),
+                _ => Err(unexpected_answer(&answer.from)),
             });
             match values {
                 Ok(values) => values.into_iter().map(Ok).collect(),

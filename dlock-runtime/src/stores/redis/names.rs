@@ -71,7 +71,7 @@ pub(super) enum Keyspace {
 
 /// What is listened to: a lock, for all its waiters in this process or for one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Heard {
+pub(super) struct Topic {
     pub(super) key: Arc<str>,
     pub(super) owner: Option<Owner>,
 }
@@ -258,18 +258,18 @@ impl Keyspace {
     }
 
     /// What an owner listens to while it waits for a lock.
-    pub(super) fn heard(&self, key: &Arc<str>, owner: Owner) -> Heard {
+    pub(super) fn heard(&self, key: &Arc<str>, owner: Owner) -> Topic {
         let by_owner = self.redisson().is_some_and(|layout| layout.recipe.queues());
-        Heard {
+        Topic {
             key: Arc::clone(key),
             owner: by_owner.then_some(owner),
         }
     }
 
     /// The lock's channel for this channel, and the waiter, if the channel is for one waiter.
-    pub(super) fn heard_by<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
+    pub(super) fn topic_of<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
         match self {
-            Self::Redisson(layout) => layout.heard_by(channel),
+            Self::Redisson(layout) => layout.topic_of(channel),
             _ => (channel, None),
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;
-    use crate::stores::asker::Asker;
+    use crate::stores::asker::StoredOwner;
 
     const KEYS: [&str; 12] = [
         "a",
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn messages_are_read_back() {
         let owner = Owner::unique();
-        let asker = Asker {
+        let asker = StoredOwner {
             owner,
             mode: Mode::Write,
         };

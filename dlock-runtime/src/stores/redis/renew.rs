@@ -17,7 +17,7 @@ use redis::{Cmd, Value};
 use super::batcher::How;
 use super::commands;
 use super::names::Keyspace;
-use super::servers::{Answer, Build, Notes, RedisStore, nonsense};
+use super::servers::{Answer, Build, Notes, RedisStore, unexpected_answer};
 use crate::apart::all;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
@@ -122,10 +122,10 @@ impl RedisStore {
         match answer.value {
             Value::Int(0) => return Ok(Renewed::Gone),
             Value::Int(_) => {}
-            _ => return Err(nonsense(&answer.from)),
+            _ => return Err(unexpected_answer(&answer.from)),
         }
         if how == How::Confirmed {
-            self.is_on_enough(&answer)?;
+            self.check_replicas(&answer)?;
         }
         Ok(Renewed::Extended {
             sent_at: answer.sent_at.into(),
@@ -133,7 +133,7 @@ impl RedisStore {
     }
 
     /// Checks that enough replicas have what was written.
-    pub(super) fn is_on_enough(&self, answer: &Answer) -> Result<(), Failure> {
+    pub(super) fn check_replicas(&self, answer: &Answer) -> Result<(), Failure> {
         let (endpoint, settings) = (answer.from.endpoint(), &self.connector.settings);
         let needed = settings.replicas;
         match &answer.behind {
@@ -143,7 +143,7 @@ impl RedisStore {
                 Err(Failure::refused(too_few))
             }
             Value::ServerError(error) => Err(Failure::refused(endpoint.refused(error))),
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 }

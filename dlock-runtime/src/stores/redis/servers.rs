@@ -149,7 +149,7 @@ impl RedisStore {
     }
 
     /// In a cluster, the map of its slots may be wrong.
-    fn is_in_doubt(&self) {
+    fn refresh_if_slot(&self) {
         if let Some(topology) = self.topology() {
             topology.map.refresh_soon();
         }
@@ -339,7 +339,7 @@ impl RedisStore {
             }
             Err(lost) => lost,
         };
-        self.is_in_doubt();
+        self.refresh_if_slot();
         let applied = if let Lost::TooLate = lost {
             Applied::OnItsWay
         } else {
@@ -381,7 +381,7 @@ impl RedisStore {
                 Retry => Next::Pause,
                 Reconnect => {
                     from.discard();
-                    self.is_in_doubt();
+                    self.refresh_if_slot();
                     Next::Pause
                 }
                 Moved | Ask | Cluster => self.redirected(from, &error, policy),
@@ -459,6 +459,6 @@ impl RedisStore {
 const HIGHEST_TOKEN: i64 = i64::MAX >> 6;
 
 /// The failure for an answer that Redis never gives.
-pub(super) fn nonsense(from: &Connection) -> Failure {
-    Failure::stop(from.endpoint().nonsense()).with(Applied::Answered)
+pub(super) fn unexpected_answer(from: &Connection) -> Failure {
+    Failure::stop(from.endpoint().unexpected_answer()).with(Applied::Answered)
 }

@@ -17,11 +17,11 @@ use super::durability;
 use super::errors::{RetryPolicy, classify};
 use super::locate::Locator;
 use super::look::{PERIOD, Seen};
-use super::names::{Heard, Keyspace};
+use super::names::{Keyspace, Topic};
 use super::redisson::{self, field::Field};
 use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
-use super::servers::{Answer, Notes, RedisStore, Route, nonsense};
+use super::servers::{Answer, Notes, RedisStore, Route, unexpected_answer};
 use super::subscriptions::Subscriptions;
 use super::topology::{self, Topology};
 use super::values::{LockValue, Process, done_by, owner_of};
@@ -230,7 +230,9 @@ impl Store for RedisStore {
         match (&self.route, &self.subscriptions) {
             // Each slot has a counter of its own, so the script is the cheapest way. A place in
             // the queue needs a subscription first, and the lock may be free.
-            (_, Some(subscriptions)) if !subscriptions.hears(&self.heard(request)) => Opening::Try,
+            (_, Some(subscriptions)) if !subscriptions.is_subscribed(&self.heard(request)) => {
+                Opening::Try
+            }
             (_, Some(_)) => Opening::Place,
             (Route::One(..), None) if request.mode == Mode::Write => Opening::First,
             _ => Opening::Place,
@@ -298,7 +300,7 @@ impl Store for RedisStore {
                 self.events.beats(answer.sent_at);
                 return Ok(Take::Queued);
             }
-            _ => return Err(nonsense(&answer.from)),
+            _ => return Err(unexpected_answer(&answer.from)),
         };
         let (server, mut sent_at) = (answer.from, answer.sent_at);
         let last = match drawn {
@@ -310,7 +312,7 @@ impl Store for RedisStore {
                 let refused = self.refused(&server, &request.key, error, deadline, notes);
                 return Err(refused.await.with(Applied::Answered));
             }
-            _ => return Err(nonsense(&server)),
+            _ => return Err(unexpected_answer(&server)),
         };
         self.connector.given(last);
         if self.confirming.is_some() {
@@ -341,7 +343,7 @@ impl Store for RedisStore {
 
     async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let requests: Vec<_> = due.iter().map(|due| &due.request).collect();
-        if self.is_replaced().is_err() {
+        if self.check_electorate().is_err() {
             // The slots that vote instead may have granted the locks to other owners.
             return requests.iter().map(|_| Ok(Renewed::Gone)).collect();
         }
@@ -367,18 +369,18 @@ impl Store for RedisStore {
         let answer = answer.await?;
         match answer.value {
             Value::Int(1) if how == How::Confirmed => {
-                self.is_on_enough(&answer)?;
+                self.check_replicas(&answer)?;
                 Ok(Freed::Released)
             }
             Value::Int(1) => Ok(Freed::Released),
             #[cfg(feature = "quorum")]
             Value::Int(more) if self.votes && more > 1 => {
                 let told = usize::try_from(more - 1).unwrap_or_default();
-                self.events.told(request, told);
+                self.events.notified(request, told);
                 Ok(Freed::Released)
             }
             Value::Int(_) => Ok(Freed::NotHeld),
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 
@@ -388,15 +390,13 @@ impl Store for RedisStore {
 
     async fn forget(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<bool> {
         if self.space().redisson().is_some() {
-            return Err(Failure::refused(BackendError::remembers_nothing(
-                "redisson",
-            )));
+            return Err(Failure::refused(BackendError::cannot_forget("redisson")));
         }
         let forget = || commands::forget(self.space(), key);
         let answer = self.ask(key, attempt.deadline, &forget).await?;
         match answer.value {
             Value::Int(forgotten) => Ok(forgotten == 1),
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 
@@ -423,7 +423,7 @@ impl Store for RedisStore {
         match answer.value {
             Value::Int(0) => Ok(Freed::NotHeld),
             Value::Int(_) => Ok(Freed::Released),
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 
@@ -506,7 +506,7 @@ impl Store for RedisStore {
         let places = || commands::places(space, key, DISOWNED_AT_ONCE);
         let answer = self.ask(key, deadline, &places).await?;
         let Ok(mut entries) = redis::from_redis_value::<Vec<String>>(answer.value) else {
-            return Err(nonsense(&answer.from));
+            return Err(unexpected_answer(&answer.from));
         };
         let process = format!(":{}", self.process);
         entries.retain(|entry| {
@@ -557,7 +557,7 @@ impl Store for RedisStore {
 
 impl RedisStore {
     /// Fails if other slots vote instead of this one.
-    pub(super) fn is_replaced(&self) -> Result<(), BackendError> {
+    pub(super) fn check_electorate(&self) -> Result<(), BackendError> {
         self.electorate.as_ref().map_or(Ok(()), |all| all.check())
     }
 
@@ -589,7 +589,7 @@ impl RedisStore {
     }
 
     /// What the request listens to while it waits.
-    fn heard(&self, request: &Request) -> Heard {
+    fn heard(&self, request: &Request) -> Topic {
         self.space().heard(&request.key, request.owner)
     }
 
@@ -615,7 +615,7 @@ impl RedisStore {
             Route::One(one, _) => match &self.subscriptions {
                 // Messages come over the manager's connection.
                 None => one.of_manager().prepare(),
-                Some(subscriptions) if subscriptions.hears(heard) => {}
+                Some(subscriptions) if subscriptions.is_subscribed(heard) => {}
                 Some(subscriptions) => {
                     // Makes sure that the subscription is left again, whatever becomes of the
                     // caller.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::batcher::Lost;
 use super::connection::{Connection, Listen};
-use super::names::{Heard, Keyspace};
+use super::names::{Keyspace, Topic};
 use super::topology::SlotMap;
 use super::values::Process;
 use crate::deadline::Deadline;
@@ -34,7 +34,7 @@ pub(crate) struct Subscriptions {
     map: Option<Arc<SlotMap>>,
     events: Events,
     time: Time,
-    keys: Mutex<HashMap<Heard, Channel>>,
+    keys: Mutex<HashMap<Topic, Channel>>,
 }
 
 struct Channel {
@@ -61,16 +61,16 @@ impl Subscriptions {
     }
 
     /// Whether messages for this lock are received.
-    pub(crate) fn hears(&self, heard: &Heard) -> bool {
-        self.is_heard(heard) == Some(true)
+    pub(crate) fn is_subscribed(&self, heard: &Topic) -> bool {
+        self.subscription_state(heard) == Some(true)
     }
 
     /// Whether messages for this lock were received, but now are not.
-    pub(crate) fn is_disconnected(&self, heard: &Heard) -> bool {
-        self.is_heard(heard) == Some(false)
+    pub(crate) fn is_disconnected(&self, heard: &Topic) -> bool {
+        self.subscription_state(heard) == Some(false)
     }
 
-    fn is_heard(&self, heard: &Heard) -> Option<bool> {
+    fn subscription_state(&self, heard: &Topic) -> Option<bool> {
         let keys = self.keys.lock();
         let (connection, true) = &keys.get(heard)?.over else {
             return None;
@@ -85,7 +85,7 @@ impl Subscriptions {
     /// Subscribes to messages for this lock, over a connection to its node.
     pub(crate) async fn listen(
         &self,
-        heard: &Heard,
+        heard: &Topic,
         connection: &Connection,
         deadline: Deadline,
     ) -> Result<(), Lost> {
@@ -130,7 +130,7 @@ impl Subscriptions {
         connection: &Connection,
         deadline: Deadline,
     ) -> Result<(), Lost> {
-        let heard = Heard {
+        let heard = Topic {
             key: Arc::from(key),
             owner: None,
         };
@@ -164,7 +164,7 @@ impl Subscriptions {
         let now = self.time.now();
         let mut keys = self.keys.lock();
         keys.retain(|heard, channel| {
-            let Heard { key, owner } = heard;
+            let Topic { key, owner } = heard;
             let is_waited_for = match *owner {
                 Some(owner) => self.events.waiters().is_waiting(owner, key),
                 None => self.events.waiters().has(key),
@@ -188,8 +188,8 @@ impl Subscriptions {
                 .space
                 .wake_channel(self.process, &heard.key, heard.owner);
             // Some keys share a channel.
-            let (of_lock, owner) = self.space.heard_by(&channel);
-            let mut of_channel = self.space.freed_keys(of_lock).map(|key| Heard {
+            let (of_lock, owner) = self.space.topic_of(&channel);
+            let mut of_channel = self.space.freed_keys(of_lock).map(|key| Topic {
                 key: Arc::from(key),
                 owner,
             });
@@ -202,7 +202,7 @@ impl Subscriptions {
     }
 
     /// Sends the command that subscribes to this lock's channel, or unsubscribes.
-    fn ask(&self, heard: &Heard, connection: &Connection, listens: bool) -> Vec<Listen> {
+    fn ask(&self, heard: &Topic, connection: &Connection, listens: bool) -> Vec<Listen> {
         let channel = self
             .space
             .wake_channel(self.process, &heard.key, heard.owner);
@@ -268,7 +268,7 @@ mod tests {
         let task = &mut TaskContext::from_waker(Waker::noop());
         let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));
         assert!(first.as_mut().poll(task).is_pending());
-        assert!(!subscriptions.hears(&key), "it was not answered");
+        assert!(!subscriptions.is_subscribed(&key), "it was not answered");
         let mut left = pin!(subscriptions.leave_idle(Duration::ZERO, deadline));
         assert!(left.as_mut().poll(task).is_pending());
         let mut again = pin!(subscriptions.listen(&key, &connection, deadline));

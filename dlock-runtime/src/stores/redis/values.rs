@@ -7,7 +7,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::origin::Signature;
 use crate::backend::{Mode, Owner};
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 
 /// Follows the owner of a grant that its waiter has not claimed yet.
 pub(super) const UNCLAIMED: char = '?';
@@ -47,9 +47,9 @@ impl LockValue {
             Some((owner, since)) => (owner, Some(since.parse().ok()?)),
             None => (owner, None),
         };
-        let Asker { owner, mode } = match mode {
-            "r" => Asker::read(owner)?,
-            "w" => Asker {
+        let StoredOwner { owner, mode } = match mode {
+            "r" => StoredOwner::read(owner)?,
+            "w" => StoredOwner {
                 owner: Owner::read(owner)?,
                 mode: Mode::Write,
             },
@@ -124,13 +124,13 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
 }
 
 /// A place in a queue. The whole text is needed to leave the queue again.
-pub(super) fn queue_entry(asker: Asker, ttl_ms: u64, process: Process) -> String {
+pub(super) fn queue_entry(asker: StoredOwner, ttl_ms: u64, process: Process) -> String {
     format!("{}:{asker}:{ttl_ms}:{process}", letter(asker.mode))
 }
 
 /// The owner of a queue entry.
 pub(super) fn owner_of(entry: &str) -> Option<Owner> {
-    Asker::read(entry.split(':').nth(1)?).map(|asker| asker.owner)
+    StoredOwner::read(entry.split(':').nth(1)?).map(|asker| asker.owner)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::connector::Connector;
 #[cfg(feature = "redis-cluster")]
 use super::locate::Locator;
 use super::names::Keyspace;
-use super::servers::{Notes, RedisStore, nonsense};
+use super::servers::{Notes, RedisStore, unexpected_answer};
 use super::values::LockValue;
 use crate::backend::{BackendError, LockInfo, Request};
 use crate::deadline::Deadline;
@@ -73,7 +73,7 @@ impl Voter for RedisStore {
         request: &Request,
         Attempt { deadline, notes }: Attempt<'_, Self>,
     ) -> Attempted<Vote> {
-        self.is_replaced().map_err(Failure::refused)?;
+        self.check_electorate().map_err(Failure::refused)?;
         let answer = self.ask_for_lock(request, false, deadline, notes).await?;
         match &answer.value {
             Value::Int(last) => {
@@ -81,7 +81,7 @@ impl Voter for RedisStore {
                 Ok(Vote::Yes { last })
             }
             held @ (Value::BulkString(_) | Value::Nil) => Ok(Vote::No(holder(held))),
-            _ => Err(nonsense(&answer.from)),
+            _ => Err(unexpected_answer(&answer.from)),
         }
     }
 
@@ -155,7 +155,7 @@ impl Voter for RedisStore {
         // The slot may have moved.
         pinged
             .await
-            .inspect_err(|_| connector.locator.is_in_doubt())
+            .inspect_err(|_| connector.locator.refresh_if_slot())
     }
 }
 

@@ -107,7 +107,7 @@ impl Batches {
         asked_alone.extend(keys.map(|key| (key, now)));
     }
 
-    pub(super) fn is_answered(&self, key: &str) {
+    pub(super) fn forget_alone(&self, key: &str) {
         let mut asked_alone = self.asked_alone.lock();
         if !asked_alone.is_empty() {
             asked_alone.remove(key);

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::database::{Connection, Database, RetryPolicy, Row, SqlConfig};
 use super::errors::{Endpoint, Failed};
-use super::work::{Lone, Work};
+use super::work::{SingleStatement, Work};
 use crate::engine::time::Time;
 use crate::store::Cause;
 use crate::sync::Mutex;
@@ -69,7 +69,7 @@ struct Open<D: Database> {
     answered_at: Instant,
     /// Which statements it has prepared, as far as is known: a pooler may give each transaction
     /// another session.
-    is_prepared: [bool; Lone::ALL.len()],
+    is_prepared: [bool; SingleStatement::ALL.len()],
 }
 
 /// The right to use one connection.
@@ -227,7 +227,7 @@ impl<D: Database> Connections<D> {
             connection: opened.detach(),
             opened_at: now,
             answered_at: now,
-            is_prepared: [false; Lone::ALL.len()],
+            is_prepared: [false; SingleStatement::ALL.len()],
         })
     }
 

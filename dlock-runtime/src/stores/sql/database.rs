@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolOptions;
 use sqlx::{ConnectOptions as _, Pool};
 
-use super::work::{Args, Lone, Statement};
+use super::work::{Args, SingleStatement, Statement};
 use crate::backend::{Protocol, Servers};
 use crate::stores::meaning;
 
@@ -45,7 +45,7 @@ pub trait Database: Clone + Send + Sync + 'static {
     const EACH_COMMITS: bool = false;
 
     /// The statements that it has for a lone lock.
-    const QUICK: &'static [Lone] = &[];
+    const QUICK: &'static [SingleStatement] = &[];
 
     /// For messages: the parameters of its URL that are about encryption.
     const TLS_ADVICE: &'static str = "";
@@ -85,7 +85,7 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// done. Keeps in `is_prepared` whether the connection has prepared the statement.
     fn quick(
         connection: &mut Connection<Self>,
-        what: Lone,
+        what: SingleStatement,
         statement: &Statement,
         args: &Args<'_>,
         is_prepared: &mut bool,

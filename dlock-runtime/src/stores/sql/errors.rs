@@ -46,7 +46,7 @@ impl Failed {
 }
 
 impl Endpoint {
-    fn is_out<D: Database>(&self, how: &str, advice: &str) -> BackendError {
+    fn unavailable<D: Database>(&self, how: &str, advice: &str) -> BackendError {
         // A file is reached without a network, so it can only fail to answer.
         let how = if D::IS_FILE { "did not answer" } else { how };
         BackendError::unavailable(format!(
@@ -56,13 +56,13 @@ impl Endpoint {
     }
 
     /// The error of a script that was not answered in time.
-    pub(super) fn is_silent<D: Database>(&self) -> BackendError {
-        self.is_out::<D>("did not answer", D::SILENCE_ADVICE)
+    pub(super) fn silent<D: Database>(&self) -> BackendError {
+        self.unavailable::<D>("did not answer", D::SILENCE_ADVICE)
     }
 
     /// The failure of a script for which no connection was free, or could be opened, in time.
     pub(super) fn not_reached<D: Database>(&self) -> Failed {
-        let error = self.is_out::<D>("could not be reached", D::UNREACHED_ADVICE);
+        let error = self.unavailable::<D>("could not be reached", D::UNREACHED_ADVICE);
         Failed {
             was_sent: false,
             ..Failed::new(RetryPolicy::Again, Cause::NotReached(error), Instant::now())
@@ -75,7 +75,7 @@ impl Endpoint {
     }
 
     /// The failure of a script over whose answer the driver has panicked.
-    pub(super) fn nonsense(&self) -> Failed {
+    pub(super) fn unexpected_answer(&self) -> Failed {
         let error = BackendError::unavailable(format!(
             "{self} gave an answer that its driver cannot read; is there something else behind \
              the URL, or between?"

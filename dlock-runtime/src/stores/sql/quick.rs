@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::database::Database;
 use super::script::{CLEANED_EVERY, Scripts};
-use super::work::{Lone, Statement};
+use super::work::{SingleStatement, Statement};
 use crate::sync::Mutex;
 
 /// How many locks are remembered at most.
@@ -18,8 +18,8 @@ const REFUSED: Duration = Duration::from_secs(60);
 
 /// The statements, and the locks for which they are tried.
 pub(super) struct Quick {
-    known: &'static [Lone],
-    statements: [Statement; Lone::ALL.len()],
+    known: &'static [SingleStatement],
+    statements: [Statement; SingleStatement::ALL.len()],
     seen: Mutex<Seen>,
 }
 
@@ -35,21 +35,21 @@ impl Quick {
     pub(super) fn new<D: Database>(scripts: &Scripts) -> Self {
         Self {
             known: D::QUICK,
-            statements: Lone::ALL.map(|what| scripts.statement(what.statement())),
+            statements: SingleStatement::ALL.map(|what| scripts.statement(what.statement())),
             seen: Mutex::default(),
         }
     }
 
-    pub(super) fn statement(&self, what: Lone) -> &Statement {
+    pub(super) fn statement(&self, what: SingleStatement) -> &Statement {
         &self.statements[what as usize]
     }
 
-    pub(super) fn has(&self, what: Lone) -> bool {
+    pub(super) fn has(&self, what: SingleStatement) -> bool {
         self.known.contains(&what)
     }
 
     /// Whether the statement is likely to succeed. A lock that is held or waited for has a row.
-    pub(super) fn is_likely(&self, what: Lone, key: &str, now: Instant) -> bool {
+    pub(super) fn is_likely(&self, what: SingleStatement, key: &str, now: Instant) -> bool {
         if !self.has(what) {
             return false;
         }
@@ -63,11 +63,11 @@ impl Quick {
             .rows
             .get(key)
             .is_some_and(|at| since(at) < CLEANED_EVERY);
-        !is_refused && (what != Lone::Take || has_row)
+        !is_refused && (what != SingleStatement::Take || has_row)
     }
 
     /// This lock has a row.
-    pub(super) fn has_row(&self, key: &str, now: Instant) {
+    pub(super) fn note_row(&self, key: &str, now: Instant) {
         if self.known.is_empty() {
             return;
         }
@@ -90,7 +90,7 @@ impl Quick {
     }
 
     /// The database refused the statement.
-    pub(super) fn is_refused(&self, now: Instant) {
+    pub(super) fn note_refusal(&self, now: Instant) {
         self.seen.lock().refused_at = Some(now);
     }
 }

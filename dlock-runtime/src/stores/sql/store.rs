@@ -14,7 +14,7 @@ use super::inspect;
 use super::script::{ALIVE, patience};
 use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
-use super::work::{ACQUIRE_COLUMNS, Args, Lone, Together};
+use super::work::{ACQUIRE_COLUMNS, Args, SingleStatement, Together};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, Finding, Level, LockInfo, Mode, Renewed, Request,
     Servers, TokenTier,
@@ -26,7 +26,7 @@ use crate::store::{
     Abandoned, Applied, Attempt, Attempted, Break, Cause, Context, Due, Ending, Failure, Followed,
     Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 use crate::token::TOKENS_PER_GRANT;
 
 /// How often waited-for locks are looked at if notifications come through.
@@ -60,7 +60,7 @@ impl<D: Notifies> Store for SqlStore<D> {
     const DEAD_AFTER: Duration = ALIVE;
     /// A script runs on the manager's runtime and ends by itself, so the cleanup always waits for
     /// it: this is longer than any request timeout.
-    const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
+    const FLIGHT_LIMIT: Duration = Duration::from_secs(48 * 60 * 60);
 
     async fn complete(config: SqlConfig<D>, _: Duration) -> Result<SqlConfig<D>, BackendError> {
         limits::MAX_CONNECTIONS.check_in_backend(config.max_connections)?;
@@ -210,7 +210,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         Attempt { deadline, notes }: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
         let tables = &self.tables;
-        tables.is_used();
+        tables.note_use();
         if want == Want::First {
             let answer = tables.together(Together::Take, request, deadline, notes);
             let answer = answer.await?;
@@ -235,7 +235,7 @@ impl<D: Notifies> Store for SqlStore<D> {
                 has_place: true
             }
         ) && request.mode == Mode::Write
-            && tables.quick.has(Lone::Turn);
+            && tables.quick.has(SingleStatement::Turn);
         let answer = match is_turn {
             true => tables.turn(args, request, deadline, notes).await?,
             false => {
@@ -252,7 +252,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             );
             return Err(Failure::stop(nothing).with(Applied::Answered));
         };
-        if let (Mode::Permits(_), Some(held)) = (request.mode, Asker::read(row.text(4))) {
+        if let (Mode::Permits(_), Some(held)) = (request.mode, StoredOwner::read(row.text(4))) {
             request.note_mode(held.mode);
         }
         match (row.int(0), want) {
@@ -334,7 +334,7 @@ impl<D: Notifies> Store for SqlStore<D> {
     }
 
     fn silent(&self, _: Duration) -> BackendError {
-        self.tables.endpoint.is_silent::<D>()
+        self.tables.endpoint.silent::<D>()
     }
 
     fn abandon(&self, _: &Request, flight: Notes, _: &LeftBehind) -> Abandoned<Self> {

@@ -86,7 +86,7 @@ impl<D: Database> Tables<D> {
     }
 
     /// A lock is asked for.
-    pub(super) fn is_used(&self) {
+    pub(super) fn note_use(&self) {
         self.connections.rest(false);
         self.used.notify_one();
     }
@@ -131,7 +131,7 @@ impl<D: Database> Tables<D> {
         let run = self.connections.run(work, priority, deadline.at());
         // The driver panics over some answers that make no sense.
         let came = AssertUnwindSafe(run).catch_unwind().await;
-        let came = came.unwrap_or_else(|_| Err(self.endpoint.nonsense()));
+        let came = came.unwrap_or_else(|_| Err(self.endpoint.unexpected_answer()));
         if let Ok(answer) = &came {
             self.events.answered(answer.sent_at);
         }

@@ -7,7 +7,7 @@ use super::connections::{Answer, Priority};
 use super::database::{Database, RetryPolicy};
 use super::exchange::{Came, Exchange};
 use super::tables::Tables;
-use super::work::{ACQUIRE_COLUMNS, Args, Lone, Together, Work};
+use super::work::{ACQUIRE_COLUMNS, Args, SingleStatement, Together, Work};
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -91,9 +91,9 @@ impl<D: Database> Tables<D> {
                     let its_own = answer.rows.iter().filter(|row| row.text(0) == key);
                     let rows: Vec<_> = its_own.cloned().collect();
                     if is_alone {
-                        self.batches.is_answered(key);
+                        self.batches.forget_alone(key);
                         if what == Together::Take && rows.iter().any(|row| row.int(3) == 0) {
-                            self.quick.has_row(key, self.time.now());
+                            self.quick.note_row(key, self.time.now());
                         }
                     } else if what == Together::Take && D::EACH_COMMITS && rows.is_empty() {
                         self.send(what, vec![asked], None);
@@ -161,7 +161,10 @@ impl<D: Database> Tables<D> {
         let (this, counted, request) = (Arc::clone(self), self.running.count(), request.clone());
         self.time.spawn(async move {
             let _counted = counted;
-            let came = match this.by_statement(Lone::Turn, &request, deadline).await {
+            let came = match this
+                .by_statement(SingleStatement::Turn, &request, deadline)
+                .await
+            {
                 Some(came) => came,
                 None => {
                     let work = Work::Script(&script, ACQUIRE_COLUMNS);
@@ -176,7 +179,7 @@ impl<D: Database> Tables<D> {
     /// The answer to the statement. `None`: it was not tried, or has done nothing.
     async fn by_statement(
         &self,
-        what: Lone,
+        what: SingleStatement,
         request: &Request,
         deadline: Deadline,
     ) -> Option<Came> {
@@ -190,8 +193,8 @@ impl<D: Database> Tables<D> {
         let now = self.time.now();
         match &came {
             Ok(answer) if !answer.rows.is_empty() => {
-                self.batches.is_answered(key);
-                self.quick.has_row(key, now);
+                self.batches.forget_alone(key);
+                self.quick.note_row(key, now);
                 Some(came)
             }
             Err(failed) if !failed.was_sent => Some(came),
@@ -200,7 +203,7 @@ impl<D: Database> Tables<D> {
                 Some(came)
             }
             Ok(_) => {
-                if what == Lone::Take {
+                if what == SingleStatement::Take {
                     self.quick.forget(key);
                 }
                 None
@@ -208,7 +211,7 @@ impl<D: Database> Tables<D> {
             // A statement that the database has refused has done nothing either.
             Err(failed) => {
                 if failed.retry == RetryPolicy::Stop {
-                    self.quick.is_refused(now);
+                    self.quick.note_refusal(now);
                 }
                 None
             }

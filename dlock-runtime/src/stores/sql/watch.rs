@@ -15,7 +15,7 @@ use super::work::Args;
 use crate::backend::{Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Time, Waited};
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 
 /// The pause is this part of the time that has been waited since something happened.
 const PART: u32 = 6;
@@ -50,14 +50,14 @@ const COLUMNS: usize = 3;
 
 /// Where a waiter stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum QueuePosition {
     Behind,
     /// Nobody is ahead, but the lock is held.
     Next,
     Asks,
 }
 
-impl Standing {
+impl QueuePosition {
     fn of(row: &Row) -> Self {
         match row.int(2) {
             1 => Self::Asks,
@@ -81,12 +81,12 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         ..Args::default()
     };
     let answer = tables.run(script, args, COLUMNS, deadline).await?;
-    let mut places: HashMap<(Owner, &str), Standing> = HashMap::new();
+    let mut places: HashMap<(Owner, &str), QueuePosition> = HashMap::new();
     for row in &answer.rows {
         if let Some(owner) = owner_of(row) {
             let place = places.entry((owner, row.text(1)));
-            let standing = place.or_insert(Standing::Behind);
-            *standing = Standing::of(row).max(*standing);
+            let standing = place.or_insert(QueuePosition::Behind);
+            *standing = QueuePosition::of(row).max(*standing);
         }
     }
     for key in waited {
@@ -94,11 +94,11 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         for waiter in &mut key.waiters {
             let standing = places.get(&(waiter.owner, &*key.key));
             waiter.wake = match standing {
-                Some(standing) => *standing == Standing::Asks,
+                Some(standing) => *standing == QueuePosition::Asks,
                 // A beat shows all places, so this one was lost.
                 None => beat,
             };
-            is_next |= standing == Some(&Standing::Next);
+            is_next |= standing == Some(&QueuePosition::Next);
             let since = if waiter.wake {
                 answer.sent_at
             } else {
@@ -126,7 +126,7 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
 }
 
 fn owner_of(place: &Row) -> Option<Owner> {
-    Some(Asker::read(place.text(0))?.owner)
+    Some(StoredOwner::read(place.text(0))?.owner)
 }
 
 /// Removes the places of waiters that have gone. In an outage they could not do so themselves, and

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::backend::{Mode, Request};
 use crate::duration::milliseconds_up;
-use crate::stores::asker::Asker;
+use crate::stores::asker::StoredOwner;
 
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
     /// A script. Its answer is the rows with this many columns.
     Script(&'a str, usize),
     /// This statement, which each connection prepares before it first uses it.
-    Quick(Lone, &'a Statement, &'a Args<'a>),
+    Quick(SingleStatement, &'a Statement, &'a Args<'a>),
 }
 
 /// What can be done for a lone lock by one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lone {
+pub enum SingleStatement {
     /// Take it, as by `take`.
     Take,
     /// Take it for the first in its queue, as by `acquire`.
@@ -25,7 +25,7 @@ pub enum Lone {
     Release,
 }
 
-impl Lone {
+impl SingleStatement {
     pub(super) const ALL: [Self; 3] = [Self::Take, Self::Turn, Self::Release];
 
     pub(super) fn statement(self) -> &'static str {
@@ -60,10 +60,10 @@ pub(super) enum Together {
 }
 
 impl Together {
-    pub(super) fn lone(self) -> Lone {
+    pub(super) fn lone(self) -> SingleStatement {
         match self {
-            Self::Take => Lone::Take,
-            Self::Release => Lone::Release,
+            Self::Take => SingleStatement::Take,
+            Self::Release => SingleStatement::Release,
         }
     }
 
@@ -82,7 +82,7 @@ impl Together {
 #[derive(Default)]
 pub struct Args<'a> {
     pub(super) key: &'a str,
-    /// The owner, written as an [`Asker`].
+    /// The owner, written as an [`StoredOwner`].
     pub(super) owner: String,
     pub(super) ttl: Duration,
     pub(super) mode: Mode,
@@ -110,7 +110,7 @@ impl<'a> Args<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
         Self {
             key: &request.key,
-            owner: Asker::of(request).to_string(),
+            owner: StoredOwner::of(request).to_string(),
             ttl: request.ttl,
             mode: request.mode,
             ..Self::default()

@@ -21,7 +21,7 @@ use crate::key::Shown;
 use crate::store::{Applied, Break, Failure, Freed, Whose};
 
 /// The node that tells a waiter to leave. When this is dropped, the node is removed.
-pub(super) struct Word {
+pub(super) struct RemovalNotice {
     session: Arc<Session>,
     path: String,
     /// Keeps the node from being swept away.
@@ -30,7 +30,7 @@ pub(super) struct Word {
     is_there: bool,
 }
 
-impl Word {
+impl RemovalNotice {
     fn to_be_made(session: &Arc<Session>, path: String) -> Self {
         let claim = session.wanted.claim(&path);
         claim.is(path.clone());
@@ -52,7 +52,7 @@ impl Word {
     }
 }
 
-impl Drop for Word {
+impl Drop for RemovalNotice {
     fn drop(&mut self) {
         self.claim = None;
         if self.is_there {
@@ -77,7 +77,7 @@ impl Ensemble {
         &self,
         broken: &Break,
         deadline: Deadline,
-        word: &mut Option<Word>,
+        word: &mut Option<RemovalNotice>,
     ) -> Result<Freed, Failure> {
         let session = self.session(deadline).await?;
         let folder = self.folder(&broken.key);
@@ -117,7 +117,7 @@ impl Ensemble {
         broken: &Break,
         leaving: Leaving<'_>,
         deadline: Deadline,
-        word: &mut Option<Word>,
+        word: &mut Option<RemovalNotice>,
     ) -> Result<Freed, Failure> {
         let Leaving {
             session, folder, ..
@@ -150,7 +150,7 @@ impl Ensemble {
         // The node stays from one attempt to the next, if the session does.
         word.take_if(|word| !Arc::ptr_eq(&word.session, session));
         let word = word.get_or_insert_with(|| {
-            Word::to_be_made(session, names::join(folder, &names::out(owner)))
+            RemovalNotice::to_be_made(session, names::join(folder, &names::out(owner)))
         });
         let was_there = std::mem::replace(&mut word.is_there, true);
         let told = self.tell(&leaving, &path, &word.path, wakes, deadline);
@@ -169,7 +169,7 @@ impl Ensemble {
     async fn see_out(
         &self,
         path: &str,
-        word: &mut Word,
+        word: &mut RemovalNotice,
         deadline: Deadline,
     ) -> Result<Option<Freed>, Failure> {
         let (time, session) = (&self.context.time, Arc::clone(&word.session));

@@ -78,7 +78,7 @@ impl Ensemble {
         };
         let remembers = session.can_remember(&self.settings, deadline).await?;
         let _ = self.remembers.set(remembers);
-        self.is_now(Ok(Arc::clone(&session)));
+        self.set_session(Ok(Arc::clone(&session)));
         self.context.spawn(Arc::clone(self).keep_session(session));
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Ensemble {
                 state = session.follow() => state,
                 never = session.sweep() => match never {},
             };
-            self.is_now(Err(None));
+            self.set_session(Err(None));
             let number = events.ended(session.scope());
             // This closes a session that is still alive.
             drop(session);
@@ -109,16 +109,16 @@ impl Ensemble {
                 let deadline = time.after(self.context.request_timeout);
                 match Session::open(&self.settings, &self.context, deadline).await {
                     Ok(session) => break session,
-                    Err(error) => self.is_now(Err(Some(error))),
+                    Err(error) => self.set_session(Err(Some(error))),
                 }
                 backoff.wait(time).await;
             };
-            self.is_now(Ok(Arc::clone(&session)));
+            self.set_session(Ok(Arc::clone(&session)));
             outlast(|| tracing::info!(target: "dlock::store", "a new session with {place}"));
         }
     }
 
-    fn is_now(&self, session: Current) {
+    fn set_session(&self, session: Current) {
         self.session.send_modify(|now| *now = session);
     }
 

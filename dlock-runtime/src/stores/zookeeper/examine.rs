@@ -31,7 +31,7 @@ struct Member {
 }
 
 /// The outcome of asking a server for its version.
-enum Asked {
+enum VersionAnswer {
     /// The version, and the mode, such as `follower`.
     Said(String, String),
     /// It answers, but without a version.
@@ -164,22 +164,24 @@ impl ZooKeeperStore {
                 None => format!("zookeeper at {host}"),
             };
             let (level, what) = match asked {
-                Asked::Said(version, mode) => (Level::Ok, format!("version {version}, {mode}")),
-                Asked::Silent => (
+                VersionAnswer::Said(version, mode) => {
+                    (Level::Ok, format!("version {version}, {mode}"))
+                }
+                VersionAnswer::Silent => (
                     Level::Ok,
                     "does not say which version it is; let it answer `srvr` \
                      (4lw.commands.whitelist)"
                         .to_owned(),
                 ),
-                Asked::Hangs => (
+                VersionAnswer::Hangs => (
                     Level::Warn,
                     "it takes connections and does not answer; locks go on with the others while \
                      they are more than half"
                         .to_owned(),
                 ),
                 // Whether the servers of the URL can be reached is another finding.
-                Asked::NotReached(_) if member.is_none() => return None,
-                Asked::NotReached(why) => (
+                VersionAnswer::NotReached(_) if member.is_none() => return None,
+                VersionAnswer::NotReached(why) => (
                     Level::Warn,
                     format!("a member of the ensemble that cannot be reached from here: {why}"),
                 ),
@@ -190,7 +192,7 @@ impl ZooKeeperStore {
     }
 
     /// Asks a server for its version. No request of the client does that.
-    async fn asked(&self, host: &str, deadline: Deadline) -> Asked {
+    async fn asked(&self, host: &str, deadline: Deadline) -> VersionAnswer {
         let context = &self.ensemble.context;
         let limit = deadline.min(context.time.after(context.patience()));
         let mut is_connected = false;
@@ -204,9 +206,9 @@ impl ZooKeeperStore {
             Ok::<_, std::io::Error>(answer)
         };
         match context.time.bound(limit, asking).await {
-            Err(_) if is_connected => Asked::Hangs,
-            Err(_) => Asked::NotReached("it does not answer".to_owned()),
-            Ok(Err(error)) => Asked::NotReached(error.to_string()),
+            Err(_) if is_connected => VersionAnswer::Hangs,
+            Err(_) => VersionAnswer::NotReached("it does not answer".to_owned()),
+            Ok(Err(error)) => VersionAnswer::NotReached(error.to_string()),
             Ok(Ok(answer)) => version(&String::from_utf8_lossy(&answer)),
         }
     }
@@ -280,7 +282,7 @@ fn members(config: &str) -> Vec<Member> {
 }
 
 /// Reads the answer to `srvr`.
-fn version(answer: &str) -> Asked {
+fn version(answer: &str) -> VersionAnswer {
     let line = |start: &str| {
         let mut lines = answer.lines();
         let rest = lines.find_map(|line| line.strip_prefix(start))?;
@@ -289,8 +291,8 @@ fn version(answer: &str) -> Asked {
             .map(|word| Shown(word.trim()).to_string())
     };
     match (line("Zookeeper version:"), line("Mode:")) {
-        (Some(version), Some(mode)) => Asked::Said(version, mode),
-        _ => Asked::Silent,
+        (Some(version), Some(mode)) => VersionAnswer::Said(version, mode),
+        _ => VersionAnswer::Silent,
     }
 }
 
@@ -324,11 +326,11 @@ mod tests {
     #[test]
     fn a_server_says_its_version_or_not() {
         let said = "Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nMode: follower\n";
-        assert!(matches!(version(said), Asked::Said(version, mode)
+        assert!(matches!(version(said), VersionAnswer::Said(version, mode)
             if version == "3.8.0" && mode == "follower"));
         let refused = "srvr is not executed because it is not in the whitelist.\n";
         for other in [refused, "", "HTTP/1.1 400 Bad Request"] {
-            assert!(matches!(version(other), Asked::Silent), "{other}");
+            assert!(matches!(version(other), VersionAnswer::Silent), "{other}");
         }
     }
 }

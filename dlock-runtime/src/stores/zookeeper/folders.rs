@@ -123,7 +123,7 @@ impl Folders {
             backoff.reset();
             let told = async {
                 match watcher {
-                    Some(watcher) => drop(session.is_told(watcher).await),
+                    Some(watcher) => drop(session.watch_event(watcher).await),
                     None => backoff.wait(time).await,
                 }
             };

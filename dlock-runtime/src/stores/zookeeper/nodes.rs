@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    fn is_there(&mut self, name: String, stat: &Stat) {
+    fn set_found(&mut self, name: String, stat: &Stat) {
         (self.name, self.czxid, self.ctime) = (name, stat.czxid, stat.ctime);
         self.claim.is(self.path());
     }
@@ -82,7 +82,7 @@ impl Node {
             if let Some(stat) = looked.await?.0.flatten()
                 && stat.ephemeral_owner == session.client.session_id().0
             {
-                self.is_there(name, &stat);
+                self.set_found(name, &stat);
                 return Ok(true);
             }
         }
@@ -162,7 +162,7 @@ impl Ensemble {
             };
             session.prove(sent_at);
             let made = node.get_or_insert_with(|| Node::to_be_made(&session, &folder, &path));
-            made.is_there(format!("{start}{sequence}"), &stat);
+            made.set_found(format!("{start}{sequence}"), &stat);
             // If the connection broke between the two, there is no list, or one without the node.
             return match listed.ok().filter(|queue| queue.names.contains(&made.name)) {
                 Some(queue) => Ok((queue, sent_at)),

@@ -74,7 +74,7 @@ impl Record {
     }
 
     /// Its node was there at this time.
-    fn was_seen(&self, at: Instant) {
+    fn note_seen(&self, at: Instant) {
         let mut seen_at = self.seen_at.lock();
         *seen_at = seen_at.map(|last| last.max(at));
     }
@@ -147,7 +147,7 @@ async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Resu
         match session.check(&nodes, deadline).await? {
             Ok(sent_at) => {
                 for (record, (_, said)) in records.drain(..).zip(nodes) {
-                    record.was_seen(sent_at);
+                    record.note_seen(sent_at);
                     if said.is_some() {
                         *record.since.lock() = Since::Settled;
                     }

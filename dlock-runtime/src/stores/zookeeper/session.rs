@@ -134,7 +134,7 @@ impl Session {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        if self.bound(deadline, self.is_connected()).await.is_none() {
+        if self.bound(deadline, self.until_connected()).await.is_none() {
             return Err(Failure::not_sent());
         }
         let sent_at = self.context.time.now();
@@ -163,7 +163,7 @@ impl Session {
         answer.ok().flatten()
     }
 
-    pub(super) async fn is_connected(&self) {
+    pub(super) async fn until_connected(&self) {
         let mut states = self.client.state_watcher();
         while states.state() != SessionState::SyncConnected {
             states.changed().await;

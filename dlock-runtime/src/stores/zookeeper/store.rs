@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::broken::Word;
+use super::broken::RemovalNotice;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
 use super::floor::Queue;
@@ -58,7 +58,7 @@ pub(crate) struct Notes {
     /// The request was behind others at some time.
     has_waited: bool,
     /// The node that tells a waiter to leave the queue.
-    word: Option<Word>,
+    word: Option<RemovalNotice>,
     /// A list of locks, as far as it was read.
     listing: Option<Listing>,
     /// There was a mark to forget.
@@ -386,7 +386,7 @@ impl ZooKeeperStore {
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {
                 // Before the deletion, which may fail.
-                request.was_held_when(seen_at);
+                request.note_held_at(seen_at);
                 // Deleted before the answer: when the caller asks again, this node must not be in
                 // its way.
                 own.delete(request.owner, deadline).await?;

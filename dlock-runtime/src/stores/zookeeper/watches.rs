@@ -54,7 +54,7 @@ impl Session {
             }
             before = Some((says_since, version));
             let mut event = None;
-            let told = async { event = self.is_told(watcher).await };
+            let told = async { event = self.watch_event(watcher).await };
             self.outlasts(told).await?;
             if event != Some(EventType::NodeDataChanged) {
                 return Ok(());
@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Waits until a watch reports something, or the session ends.
-    pub(super) async fn is_told(&self, watcher: OneshotWatcher) -> Option<EventType> {
+    pub(super) async fn watch_event(&self, watcher: OneshotWatcher) -> Option<EventType> {
         // The client's watcher panics if the client's own task has ended.
         let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
         match changed.await {
@@ -82,7 +82,7 @@ impl Session {
         tokio::select! {
             () = waits => {}
             () = self.over.cancelled() => {}
-            () = self.is_silent_for(limit) => return Err(Failure::not_sent()),
+            () = self.until_silent_for(limit) => return Err(Failure::not_sent()),
         }
         Ok(())
     }
@@ -106,11 +106,11 @@ impl Session {
     }
 
     /// Resolves when there has been no connection for this long.
-    async fn is_silent_for(&self, limit: Duration) {
+    async fn until_silent_for(&self, limit: Duration) {
         let time = &self.context.time;
         let mut states = self.client.state_watcher();
         while time
-            .bound(time.after(limit), self.is_connected())
+            .bound(time.after(limit), self.until_connected())
             .await
             .is_ok()
         {

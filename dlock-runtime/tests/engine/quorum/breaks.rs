@@ -57,7 +57,7 @@ fn what_is_voted_again_during_a_break_is_taken_too() {
     paused(|| async {
         let (sims, engine) = scene().await;
         let holder = held_at(&sims);
-        sims[4].is_gone(true);
+        sims[4].set_gone(true);
         let start = Instant::now();
         let voting = async {
             sleep(PATIENCE / 2).await;
@@ -79,7 +79,7 @@ fn a_break_that_has_seen_a_majority_has_succeeded() {
         for number in [2, 3, 4] {
             let (sims, engine) = scene().await;
             let holder = held_at(&sims[..number]);
-            sims[4].is_gone(true);
+            sims[4].set_gone(true);
             let going = async {
                 sleep(PATIENCE / 2).await;
                 are_gone(&sims, true);

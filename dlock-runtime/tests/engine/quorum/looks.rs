@@ -115,7 +115,7 @@ fn the_first_locks_are_those_of_a_majority() {
         assert_eq!(read(&listed.locks), [b, c]);
         assert_eq!(listed.others, 1);
         // It may have the first too.
-        sims[4].is_gone(true);
+        sims[4].set_gone(true);
         let listed = list_some(&engine, 1).await;
         assert_eq!(read(&listed.locks), [("a", vec!["one"])]);
         assert_eq!(listed.others, 3);

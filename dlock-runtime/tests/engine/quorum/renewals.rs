@@ -46,10 +46,10 @@ fn what_may_be_held_is_not_lost() {
             let (sims, engine, request) = held().await;
             let lost: Vec<_> = (0..VOTERS).filter(|&voter| voter != silent).collect();
             lost[..2].iter().for_each(|&voter| sims[voter].forgets());
-            sims[silent].is_gone(true);
+            sims[silent].set_gone(true);
             is_unavailable(renewed(&engine, &request).await);
             assert_eq!(votes(&sims, request.owner), MAJORITY, "{silent} is silent");
-            sims[silent].is_gone(false);
+            sims[silent].set_gone(false);
             sleep(Duration::from_secs(8)).await;
             is_renewed(&engine, &request, "it answers again").await;
             assert_eq!(votes(&sims, request.owner), VOTERS);

@@ -56,12 +56,12 @@ fn voters_are_left_alone_when_their_engine_is_dropped() {
     paused(|| async {
         for dropped in [false, true] {
             let (sims, engine, _) = held().await;
-            sims[4].is_gone(true);
+            sims[4].set_gone(true);
             had(&engine, &Request::new("other", Mode::Write, TTL)).await;
             sleep(Duration::from_secs(3)).await;
             sims.iter().for_each(|sim| sim.forget_history());
             let engine = (!dropped).then_some(engine);
-            sims[4].is_gone(false);
+            sims[4].set_gone(false);
             sleep(WINDOW).await;
             let is_asked = sims[4].count("ping") > 0;
             assert_eq!(is_asked, engine.is_some());
@@ -154,7 +154,7 @@ fn a_voter_that_is_gone_for_long_is_left_out_until_it_is_back() {
     paused(|| async {
         let (log, _guard) = Log::of_this_thread();
         let (sims, engine) = scene().await;
-        sims[4].is_gone(true);
+        sims[4].set_gone(true);
         is_had_and_given_back(&engine).await;
         sleep(Duration::from_secs(30)).await;
         sims[4].forget_history();
@@ -165,7 +165,7 @@ fn a_voter_that_is_gone_for_long_is_left_out_until_it_is_back() {
         assert_eq!(sims[4].count("first"), 0, "it is gone");
         let lines = log.lines_with("does not answer");
         assert_eq!(lines.len(), 1, "{lines:?}");
-        sims[4].is_gone(false);
+        sims[4].set_gone(false);
         sleep(Duration::from_secs(8)).await;
         is_had_and_given_back(&engine).await;
         assert_eq!(sims[4].count("first"), 1, "it is back");
@@ -177,9 +177,9 @@ fn a_voter_that_is_gone_for_long_is_left_out_until_it_is_back() {
 fn a_voter_that_is_back_right_after_the_start_is_asked() {
     paused(|| async {
         let sims = voters(VOTERS);
-        sims[4].is_gone(true);
+        sims[4].set_gone(true);
         let engine = opened(&sims).await.expect("a majority answers");
-        sims[4].is_gone(false);
+        sims[4].set_gone(false);
         sleep(Duration::from_secs(8)).await;
         let request = request();
         had(&engine, &request).await;
@@ -195,10 +195,10 @@ fn a_voter_comes_back_though_the_subscriber_panics() {
         let (_log, _guard) = Log::of_this_thread();
         let _panics = tracing::subscriber::set_default(Panics);
         let (sims, engine) = scene().await;
-        sims[4].is_gone(true);
+        sims[4].set_gone(true);
         is_had_and_given_back(&engine).await;
         sleep(Duration::from_secs(3)).await;
-        sims[4].is_gone(false);
+        sims[4].set_gone(false);
         sleep(Duration::from_secs(8)).await;
         let request = request();
         had(&engine, &request).await;

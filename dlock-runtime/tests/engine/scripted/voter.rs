@@ -53,7 +53,7 @@ impl State {
         if let Some(own) = subscribers.find(|subscriber| Arc::ptr_eq(&subscriber.listens, listens))
             && told > 0
         {
-            own.events.told(request, told);
+            own.events.notified(request, told);
         }
     }
 

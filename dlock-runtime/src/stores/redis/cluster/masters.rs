@@ -51,7 +51,7 @@ pub(in super::super) async fn elect(
     let running = Arc::clone(engine.running()?);
     let servers = &running.store;
     let topology = servers.topology().map(Arc::clone);
-    let topology = topology.ok_or_else(|| servers.connector.endpoint.nonsense())?;
+    let topology = topology.ok_or_else(|| servers.connector.endpoint.unexpected_answer())?;
     let tags = match voters(&running).await? {
         Some(tags) => tags,
         None => {
@@ -138,7 +138,7 @@ async fn agree_on(
         .repeat(|deadline| servers.ask(VOTERS, deadline, &propose))
         .await?;
     let voters = voters(running).await?;
-    voters.ok_or_else(|| servers.connector.endpoint.nonsense())
+    voters.ok_or_else(|| servers.connector.endpoint.unexpected_answer())
 }
 
 impl Masters {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::super::look::PERIOD;
-use super::super::servers::{Answer, RedisStore, nonsense};
+use super::super::servers::{Answer, RedisStore, unexpected_answer};
 use super::{Layout, commands};
 use crate::apart::all;
 use crate::backend::Mode;
@@ -54,7 +54,7 @@ impl RedisStore {
             let count = || commands::count(layout, names());
             let Answer { value, from, .. } = self.ask(first, deadline, &count).await?;
             let Value::Int(held) = value else {
-                return Err(nonsense(&from));
+                return Err(unexpected_answer(&from));
             };
             if held.unsigned_abs() < others.len() as u64 {
                 looked_at = keys.iter().collect();
@@ -67,7 +67,7 @@ impl RedisStore {
             let Answer { value, from, .. } = self.ask(first, deadline, &look).await?;
             match value {
                 Value::Array(values) if values.len() == looked_at.len() => found = values,
-                _ => return Err(nonsense(&from)),
+                _ => return Err(unexpected_answer(&from)),
             }
         }
         let mut found = looked_at.iter().map(|key| &key.key).zip(found).peekable();

@@ -260,7 +260,7 @@ local function advance(held, here)
     return
   end
   local given, mine, blocked = nil, false, false
-  local shared, deaf, alive, listens = held == 'read', {}, {}, {}
+  local shared, unreachable, alive, listens = held == 'read', {}, {}, {}
 
   local function is_alive(process)
     if alive[process] == nil then
@@ -316,13 +316,13 @@ local function advance(held, here)
       elseif caller or told(process, entry) then
         give(mode, owner, ttl, caller)
       else
-        deaf[#deaf + 1] = { entry, ttl }
+        unreachable[#unreachable + 1] = { entry, ttl }
       end
     end
   end
 
-  for index = #deaf, 1, -1 do
-    put_back(unpack(deaf[index]))
+  for index = #unreachable, 1, -1 do
+    put_back(unpack(unreachable[index]))
   end
   return given, mine, blocked
 end

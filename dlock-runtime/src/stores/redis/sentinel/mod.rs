@@ -253,14 +253,14 @@ impl Sentinels {
     fn read(&self, index: usize, answers: Vec<Value>) -> Result<Vote, BackendError> {
         let endpoint = self.endpoint(index);
         let Ok([id, master]) = <[Value; 2]>::try_from(answers) else {
-            return Err(endpoint.nonsense());
+            return Err(endpoint.unexpected_answer());
         };
         let master = match master {
             Value::Nil => None,
             Value::ServerError(error) => return Err(endpoint.refused(&error)),
             master => {
                 let (host, port): (String, _) =
-                    redis::from_redis_value(master).map_err(|_| endpoint.nonsense())?;
+                    redis::from_redis_value(master).map_err(|_| endpoint.unexpected_answer())?;
                 Address::at(&host, port)
             }
         };

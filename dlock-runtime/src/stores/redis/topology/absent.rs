@@ -10,7 +10,7 @@ use redis::ServerError;
 use super::connection::Connection;
 use super::connections::Connections;
 use super::errors::Endpoint;
-use super::names::Heard;
+use super::names::Topic;
 use super::settings::Settings;
 use super::subscriptions::Subscriptions;
 use super::values::Process;
@@ -60,7 +60,7 @@ never_called! { Topology:
     fn node(&self, &Arc<Address>) -> Arc<Connections>;
     fn named(&self, &ServerError, &Address) -> Option<Arc<Connections>>;
     fn connection(&self, u16, Deadline) -> Ready<Result<Connection, Failure>>;
-    fn listen(&self, &Heard, Deadline) -> Ready<Result<(), Failure>>;
+    fn listen(&self, &Topic, Deadline) -> Ready<Result<(), Failure>>;
     fn discover(&self) -> Ready<Result<(), BackendError>>;
     fn close(&self);
 }

@@ -157,7 +157,7 @@ impl SlotMap {
     }
 
     /// Called when the nodes are about to be asked for the map.
-    pub(super) fn is_asked_for(&self) {
+    pub(super) fn begin_refresh(&self) {
         self.view.send_if_modified(|view| {
             view.moved.clear();
             false
@@ -227,12 +227,12 @@ pub(super) mod tests {
         let has = |slot| map.owner(slot).map(|at| (*at).clone());
         let at = |ports: [u16; 2]| ports.map(|port| Some(address(port)));
         map.update(view(1));
-        map.is_asked_for();
+        map.begin_refresh();
         map.redirected(&redirection("MOVED", "7 h:2"), &address(1));
         map.update(view(1));
         assert_eq!([7, 8].map(has), at([2, 1]));
         // Nodes that are asked after that know better.
-        map.is_asked_for();
+        map.begin_refresh();
         map.update(view(3));
         assert_eq!([7, 8].map(has), at([3, 3]));
     }

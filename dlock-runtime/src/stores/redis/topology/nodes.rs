@@ -10,7 +10,7 @@ use super::super::connection::Connection;
 use super::super::connections::Connections;
 use super::super::connector::{Connector, Listener};
 use super::super::locate::Locator;
-use super::super::names::{Heard, Keyspace};
+use super::super::names::{Keyspace, Topic};
 use super::super::settings::Settings;
 use super::super::subscriptions::Subscriptions;
 use super::super::values::Process;
@@ -173,8 +173,8 @@ impl Topology {
     }
 
     /// Subscribes to grants of this lock, which somebody waits for.
-    pub(crate) async fn listen(&self, heard: &Heard, deadline: Deadline) -> Result<(), Failure> {
-        if self.subscriptions.hears(heard) {
+    pub(crate) async fn listen(&self, heard: &Topic, deadline: Deadline) -> Result<(), Failure> {
+        if self.subscriptions.is_subscribed(heard) {
             return Ok(());
         }
         let located = self

@@ -83,7 +83,7 @@ impl Topology {
         }
         nodes.sort_by_cached_key(|_| self.time.draw().to_bits());
         let (mut views, mut failed) = (Vec::new(), Vec::new());
-        self.map.is_asked_for();
+        self.map.begin_refresh();
         let mut groups = nodes.chunks(ASKED).peekable();
         while let Some(some) = groups.next() {
             let patience = self.settings.patience();
@@ -188,7 +188,7 @@ impl Topology {
             Some(Value::ServerError(error)) => Err(endpoint.refused(&error)),
             answer => {
                 let view = View::read(&answer.unwrap_or_default(), node);
-                view.ok_or_else(|| endpoint.nonsense())
+                view.ok_or_else(|| endpoint.unexpected_answer())
             }
         }
     }

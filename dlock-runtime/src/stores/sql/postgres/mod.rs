@@ -21,7 +21,7 @@ use super::Sql;
 use super::database::{Connection, Database, Location, Meaning, Pace, Row, by_driver};
 use super::server::{self, Server};
 use super::tables::{Notifies, Tables};
-use super::work::{Args, Lone, Statement, whole_ms};
+use super::work::{Args, SingleStatement, Statement, whole_ms};
 use crate::backend::Protocol;
 
 /// Locks in a PostgreSQL database, 12 or later.
@@ -52,7 +52,7 @@ impl Database for PostgresDatabase {
         shortest: Duration::from_millis(5),
         longest: Duration::from_millis(500),
     };
-    const QUICK: &'static [Lone] = &Lone::ALL;
+    const QUICK: &'static [SingleStatement] = &SingleStatement::ALL;
     const TLS_ADVICE: &'static str = "see `sslmode` and `sslrootcert` in the URL";
 
     type Sql = sqlx::Postgres;
@@ -90,7 +90,7 @@ impl Database for PostgresDatabase {
     /// and behind a pooler the session may have another client's statement of that name.
     async fn quick(
         connection: &mut Connection<Self>,
-        what: Lone,
+        what: SingleStatement,
         statement: &Statement,
         args: &Args<'_>,
         is_prepared: &mut bool,

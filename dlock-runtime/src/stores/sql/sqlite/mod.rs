@@ -20,7 +20,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use super::Sql;
 use super::database::{Connection, Database, Location, Meaning, Pace, Row, by_driver, rows_of};
 use super::tables::Notifies;
-use super::work::{Args, Lone, Statement, whole_ms};
+use super::work::{Args, SingleStatement, Statement, whole_ms};
 use crate::backend::{BackendError, BackendErrorKind, Protocol};
 use crate::key::Shown;
 
@@ -112,7 +112,7 @@ impl Database for SqliteFile {
     };
     // A writer usually keeps the file for less than a millisecond.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
-    const QUICK: &'static [Lone] = &[Lone::Take, Lone::Release];
+    const QUICK: &'static [SingleStatement] = &[SingleStatement::Take, SingleStatement::Release];
     // The one connection was not free in time, because other tasks of this process wait for the
     // file.
     const UNREACHED_ADVICE: &'static str = "look for another process that is stopped in the middle of a write, or that uses the file \
@@ -158,14 +158,14 @@ impl Database for SqliteFile {
 
     async fn quick(
         connection: &mut Connection<Self>,
-        what: Lone,
+        what: SingleStatement,
         statement: &Statement,
         args: &Args<'_>,
         _: &mut bool,
     ) -> Result<Vec<Row>, sqlx::Error> {
         let pragma = match what {
-            Lone::Take | Lone::Turn => "PRAGMA synchronous = EXTRA",
-            Lone::Release => "PRAGMA synchronous = NORMAL",
+            SingleStatement::Take | SingleStatement::Turn => "PRAGMA synchronous = EXTRA",
+            SingleStatement::Release => "PRAGMA synchronous = NORMAL",
         };
         // This pragma takes effect when it is compiled, so it cannot be prepared
         // (<https://www.sqlite.org/pragma.html>). One poll hands it to the thread of the
@@ -177,7 +177,7 @@ impl Database for SqliteFile {
         let mut query = sqlx::query(&statement.text)
             .bind(args.key)
             .bind(&args.owner);
-        if what != Lone::Release {
+        if what != SingleStatement::Release {
             query = query.bind(whole_ms(args.ttl));
         }
         let rows = query.fetch_all(connection).await?;

@@ -158,7 +158,7 @@ impl Store for Database {
     const LOOKS: Looks = Looks::Together;
     const DEAD_AFTER: Duration = ALIVE;
     /// It ends by itself.
-    const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
+    const FLIGHT_LIMIT: Duration = Duration::from_secs(48 * 60 * 60);
 
     fn open(config: Self::Config, context: Context) -> Self {
         let client = Arc::new(Client::new(config, &context, false));

@@ -20,7 +20,7 @@ impl<S: Store> Running<S> {
     /// The task begins before the returned future is polled. If the future began it, the code of
     /// the task would be in the binary even for stores that never ask for this: a future may be
     /// resumed in any of its states, as far as the compiler knows.
-    pub(super) fn at_home<T: Send + 'static>(
+    pub(super) fn on_manager<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, BackendError>> {
@@ -33,7 +33,7 @@ impl<S: Store> Running<S> {
     }
 
     /// Runs `work` while the caller is there. A grant that the caller does not see goes back.
-    pub(super) fn ask_at_home<T: Send + 'static>(
+    pub(super) fn ask_on_manager<T: Send + 'static>(
         self: &Arc<Self>,
         request: &Request,
         work: impl Future<Output = Result<T, BackendError>> + Send + 'static,
