@@ -153,17 +153,21 @@ impl Progress {
         Self::silence(asked, looked, waited, now)
     }
 
-    /// The outage, if the question that was sent at `asked` is still unanswered and is (almost)
-    /// as old as `looked`.
+    /// Most of the time since a caller looked at the store: the timer of that look may have fired a
+    /// little late.
+    pub(crate) fn nearly(looked: Duration) -> Duration {
+        looked - looked / 16
+    }
+
+    /// The outage, if the question that was sent at `asked` is still unanswered and is nearly as old
+    /// as `looked`.
     pub(crate) fn silence(
         asked: Instant,
         looked: Duration,
         waited: Duration,
         now: Instant,
     ) -> Option<BackendError> {
-        // The timer of that check may have fired a little late.
-        let long = looked - looked / 16;
-        if now.saturating_duration_since(asked) < long {
+        if now.saturating_duration_since(asked) < Self::nearly(looked) {
             return None;
         }
         Some(BackendError::unavailable(format!(

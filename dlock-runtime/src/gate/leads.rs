@@ -119,9 +119,15 @@ pub(super) struct LeadState {
     pub(super) came_before: u64,
     /// The lease that the lead follows.
     held: Option<Arc<Lease>>,
-    /// Set while the lead is loose. The place in the store's queue is kept until the sweep
-    /// looks next.
-    pub(super) loose: Option<Option<StorePlace>>,
+    /// Present while the lead is loose.
+    loose: Option<Loose>,
+}
+
+/// A lead that waits for a task to take it.
+#[derive(Debug)]
+struct Loose {
+    /// The place in the store's queue. It is kept until the sweep looks next.
+    place: Option<StorePlace>,
 }
 
 impl LeadState {
@@ -129,6 +135,11 @@ impl LeadState {
     /// counts for those who waited behind it.
     pub(super) fn asks_no_more(&mut self) -> Option<Instant> {
         self.asked.take()?.progress().heard()
+    }
+
+    /// The place of a loose lead in the store's queue, to be given up.
+    pub(super) fn leave_place(&mut self) -> Option<StorePlace> {
+        self.loose.as_mut()?.place.take()
     }
 }
 
@@ -201,14 +212,14 @@ impl Leads {
     /// Leaves the lead and this place to the first task that is polled.
     pub(super) fn let_loose(&mut self, number: LeadNumber, place: Option<StorePlace>) {
         self.loose += 1;
-        self.get(number).loose = Some(place);
+        self.get(number).loose = Some(Loose { place });
     }
 
     /// Takes the first loose lead, with its place.
     pub(super) fn take_loose(&mut self) -> Option<(LeadNumber, Option<StorePlace>)> {
         self.loose = self.loose.checked_sub(1)?;
         let mut all = (0..).map(LeadNumber).zip(self.all_mut());
-        all.find_map(|(number, lead)| Some((number, lead.loose.take()?)))
+        all.find_map(|(number, lead)| Some((number, lead.loose.take()?.place)))
     }
 
     pub(super) fn is_loose(&self) -> bool {

@@ -77,14 +77,13 @@ impl Gate {
         };
         if let Some(lease) = queue.held() {
             let returns = lease.returns_since();
-            return returns
-                .and_then(|returns| silence(returns.max(since)))
-                .into();
+            let told = returns.and_then(|returns| silence(returns.max(since)));
+            return told.map_or(Known::Held, Known::Outage);
         }
         // This process held the lock meanwhile, or the caller spent most of its time on another
         // of its keys.
         let was_held = queue.was_held_since(since)
-            || now.saturating_duration_since(since) < looked - looked / 16;
+            || now.saturating_duration_since(since) < Progress::nearly(looked);
         let unknown = match was_held {
             true => Known::Held,
             false => Known::Nothing,
@@ -129,12 +128,6 @@ pub(crate) enum Known {
     /// Nobody is known to have had it, but the store was asked only just now: for another task,
     /// or because the caller was polled late.
     Nothing,
-}
-
-impl From<Option<BackendError>> for Known {
-    fn from(outage: Option<BackendError>) -> Self {
-        outage.map_or(Self::Held, Self::Outage)
-    }
 }
 
 #[cfg(test)]

@@ -135,11 +135,8 @@ impl Queues {
                 observe::waits_in_process(key, ahead);
                 return Some((queue, ticket));
             }
-            if state
-                .leads
-                .held()
-                .is_some_and(|lease| lease.returns_since().is_none())
-            {
+            let stays = |lease: &Arc<Lease>| lease.returns_since().is_none();
+            if state.leads.held().is_some_and(stays) {
                 return None;
             }
         }
@@ -235,15 +232,9 @@ impl Queue {
     /// `None` if no leader has asked.
     pub(super) fn asked(&self, since: Instant) -> Option<Request> {
         let state = self.state.lock();
-        let mut asked = state.leads.all().filter_map(|lead| lead.asked.as_ref());
-        let first = asked.next()?;
-        let has_heard = |request: &&Request| request.progress().heard_since(since);
-        Some(first)
-            .into_iter()
-            .chain(asked)
-            .find(has_heard)
-            .or(Some(first))
-            .cloned()
+        let asked = || state.leads.all().filter_map(|lead| lead.asked.as_ref());
+        let heard = asked().find(|request| request.progress().heard_since(since));
+        heard.or_else(|| asked().next()).cloned()
     }
 
     #[cfg(test)]
@@ -397,7 +388,7 @@ impl Queue {
         let mut state = self.state.lock();
         let mut heard = None;
         for lead in state.leads.all_mut() {
-            if let Some(place) = lead.loose.as_mut().and_then(Option::take) {
+            if let Some(place) = lead.leave_place() {
                 places.push(place);
                 heard = heard.max(lead.asks_no_more());
             }
