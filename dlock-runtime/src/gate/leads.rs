@@ -81,6 +81,13 @@ impl State {
         Some(next)
     }
 
+    /// Takes the first loose lead, with its place, for a task that is being polled: so one attends.
+    pub(super) fn take_loose(&mut self) -> Option<(LeadNumber, Option<StorePlace>)> {
+        let loose = self.leads.take_loose()?;
+        self.doubtful = false;
+        Some(loose)
+    }
+
     /// Takes out the next waiter, unless that needs a fresh lease. Takes out none while it is in
     /// doubt whether the waiters are polled.
     pub(super) fn next_holder(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {

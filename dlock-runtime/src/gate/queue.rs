@@ -107,9 +107,7 @@ impl Queues {
         let is_known = known.is_some();
         if let Some(queue) = known {
             let mut state = queue.state.lock();
-            let loose = state.leads.take_loose();
-            state.doubtful &= loose.is_none();
-            let lead = loose.or_else(|| {
+            let lead = state.take_loose().or_else(|| {
                 let spare = state.leads.another(queue.bodies_at_once())?;
                 Some((spare, None))
             });
@@ -140,6 +138,7 @@ impl Queues {
                 return None;
             }
         }
+        // A reader, and a `try` beside tasks that ask already, have a queue of their own.
         let of = match of.filter(|_| !is_known) {
             Some(of) => of,
             None => {
@@ -304,10 +303,9 @@ impl Queue {
     /// Gives a loose lead, if there is one, to this waiter, which is being polled.
     pub(super) fn take_loose(self: &Arc<Self>, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
-        let Some((number, place)) = state.leads.take_loose() else {
+        let Some((number, place)) = state.take_loose() else {
             return;
         };
-        state.doubtful = false;
         state.take_out(ticket);
         state.leads.get(number).served = Some(Arc::clone(ticket));
         drop(state);
