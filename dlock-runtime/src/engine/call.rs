@@ -191,11 +191,11 @@ impl<S: Store> Call<'_, S> {
     async fn pause(&mut self) -> Result<(), BackendError> {
         self.at_once = 0;
         let time = &self.running.time;
-        let pause = self.backoff.pause(time);
-        if time.remaining(self.deadline) <= pause {
+        let until = time.after(self.backoff.pause(time));
+        if until >= self.deadline {
             return Err(self.give_up());
         }
-        time.sleep(time.after(pause)).await;
+        time.sleep(until).await;
         Ok(())
     }
 

@@ -92,8 +92,8 @@ impl<V: Voter> Quorum<V> {
         let patience = self.patience_for(request.ttl);
         // The last attempt of a call gets time to ask, too.
         let end = deadline
-            .max(self.time.after(patience / 4))
-            .min(self.time.after(patience));
+            .max(Deadline::from(sent_at, patience / 4))
+            .min(Deadline::from(sent_at, patience));
         notes.ending = None;
         notes.parts.clear();
         notes.parts.resize_with(self.members.len(), Part::default);

@@ -69,7 +69,7 @@ impl<V: Voter> Quorum<V> {
         // lost.
         let shortest = requests.iter().map(|request| request.ttl).min();
         let patience = self.patience_for(shortest.unwrap_or_default());
-        let limit = deadline.min(self.time.after(patience));
+        let limit = deadline.min(Deadline::from(sent_at, patience));
         let mut questions = self.ask(self.chosen(), Some(limit), |member| {
             member.engine.renew(&requests)
         });

@@ -269,8 +269,8 @@ impl<V: Voter> Store for Quorum<V> {
         deadline: Deadline,
     ) -> Attempted<()> {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
-        let limit = deadline.min(self.time.after(self.patience));
         let asked = self.time.now();
+        let limit = deadline.min(Deadline::from(asked, self.patience));
         let answers = self.ask_chosen(Some(limit), async |member| {
             let values = member.voter().values(&keys, limit).await;
             values.map_err(|failure| member.error(failure, asked))

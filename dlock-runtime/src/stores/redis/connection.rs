@@ -173,14 +173,14 @@ impl Connection {
     pub(super) async fn run_all(
         &self,
         commands: &Pipeline,
-        deadline: Deadline,
+        sending: Sending,
     ) -> Result<Vec<Value>, Lost> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
         let mut multiplexed = self.0.multiplexed.clone();
         let answers = socket::send(&mut multiplexed, commands);
-        let answers = self.bound(None, Sending::now(deadline), answers).await?;
+        let answers = self.bound(None, sending, answers).await?;
         if answers.len() == commands.len() {
             Ok(answers)
         } else {
@@ -305,7 +305,8 @@ impl Connection {
     async fn deliver(&self, batch: Batch) {
         // The only limit is the time that an answer may take. A caller with an earlier deadline
         // has a timer of its own.
-        match self.run_all(batch.commands(), Deadline::never()).await {
+        let sending = Sending::without_deadline();
+        match self.run_all(batch.commands(), sending).await {
             Ok(answers) => {
                 let mut deliveries = batch.answered(answers);
                 while deliveries.by_ref().take(AT_A_TIME).count() == AT_A_TIME {

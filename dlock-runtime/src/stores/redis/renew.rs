@@ -102,14 +102,17 @@ impl RedisStore {
             since,
         };
         let notes = &mut Notes::default();
+        let asked = Instant::now();
         let (how, soon) = match self.confirming {
             Some(_) => (How::Confirmed, deadline),
             None => {
                 let part = request.ttl / PART_OF_TTL;
-                (How::WithTheNext, deadline.within(part.max(LEAST)))
+                (
+                    How::WithTheNext,
+                    deadline.min(Deadline::from(asked, part.max(LEAST))),
+                )
             }
         };
-        let asked = Instant::now();
         let renewing = self.exchange(&request.key, how, soon, notes, build);
         let answer = renewing.await;
         if let Some(silent) = &notes.in_flight

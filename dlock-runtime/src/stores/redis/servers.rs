@@ -270,15 +270,15 @@ impl RedisStore {
             answer = if ahead {
                 // `ASKING` must be directly before the command.
                 let commands = commands::pipeline([commands::asking(), command]);
-                let sent_at = Instant::now();
+                let sending = Sending::now(deadline);
                 notes.in_flight = Some(from.clone());
-                let answers = from.run_all(&commands, deadline).await;
-                let mut answers = self.hear(&from, notes, sent_at, answers)?;
+                let answers = from.run_all(&commands, sending).await;
+                let mut answers = self.hear(&from, notes, sending.at, answers)?;
                 Answer {
                     value: answers.pop().unwrap_or_default(),
                     behind: Value::Nil,
                     from,
-                    sent_at,
+                    sent_at: sending.at,
                 }
             } else {
                 outlined(self.send(from, command, how, deadline, notes)).await?
@@ -420,9 +420,8 @@ impl RedisStore {
     /// end of a reader's lease.
     async fn no_number(&self, from: &Connection, key: &str, deadline: Deadline) -> BackendError {
         let endpoint = from.endpoint();
-        let counter = from
-            .run_all(&commands::counter(self.space(), key), deadline)
-            .await;
+        let counter = commands::counter(self.space(), key);
+        let counter = from.run_all(&counter, Sending::now(deadline)).await;
         let counter = counter.ok().and_then(|mut answers| answers.pop());
         let counter = counter.and_then(|value| redis::from_redis_value::<i64>(value).ok());
         match counter {
@@ -442,7 +441,7 @@ impl RedisStore {
     ) -> BoxFuture<'a, BackendError> {
         Box::pin(async move {
             let types = commands::types(self.space(), key);
-            let Ok(types) = from.run_all(&types, deadline).await else {
+            let Ok(types) = from.run_all(&types, Sending::now(deadline)).await else {
                 return from.endpoint().some_are_foreign(key);
             };
             let types = types.into_iter().map(|name| match name {

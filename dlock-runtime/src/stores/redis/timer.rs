@@ -29,6 +29,15 @@ impl Sending {
         }
     }
 
+    /// Sent now, by somebody who waits for as long as an answer may take.
+    pub(super) fn without_deadline() -> Self {
+        let at = Instant::now();
+        Self {
+            at,
+            deadline: Deadline::from(at, Duration::MAX),
+        }
+    }
+
     /// This much later than it was sent.
     pub(super) fn after(self, wait: Duration) -> Deadline {
         Deadline::from(self.at, wait)
