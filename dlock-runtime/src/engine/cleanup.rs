@@ -81,7 +81,7 @@ impl<S: Store> Running<S> {
         abandoned: Abandoned<S>,
         left: &LeftBehind,
     ) {
-        let mut cleanup = self.cleanup(request, abandoned.record, *left);
+        let mut cleanup = Cleanup::new(self, request, abandoned.record, *left);
         cleanup.unsettled = Some(self.unsettled.count());
         self.spawn(cleanup.run(abandoned.flight));
     }
@@ -101,35 +101,35 @@ impl<S: Store> Running<S> {
     pub(super) fn end(self: &Arc<Self>, request: Request, record: S::Record) {
         let (running, owner) = (Arc::clone(self), request.owner);
         let left = LeftBehind::unknown(self.take_unknown(owner));
-        let cleanup = self.cleanup(request, Some(record), left);
+        let cleanup = Cleanup::new(self, request, Some(record), left);
         self.spawn(async move {
             cleanup.run(None).await;
             running.table.remove(owner);
         });
     }
+}
 
-    fn cleanup(
-        self: &Arc<Self>,
+impl<S: Store> Cleanup<S> {
+    fn new(
+        running: &Arc<Running<S>>,
         request: Request,
         record: Option<S::Record>,
         mut left: LeftBehind,
-    ) -> Cleanup<S> {
+    ) -> Self {
         if let Some(time) = request.done_for() {
             // The cleanup may come before the release that was to leave the mark.
             left.ending = Ending::Done(time);
         }
-        Cleanup {
-            running: Arc::clone(self),
+        Self {
+            running: Arc::clone(running),
             request,
             record,
             left,
-            left_at: self.time.now(),
+            left_at: running.time.now(),
             unsettled: None,
         }
     }
-}
 
-impl<S: Store> Cleanup<S> {
     async fn run(mut self, flight: Option<S::Flight>) {
         let running = Arc::clone(&self.running);
         let (store, time) = (&running.store, &running.time);
@@ -201,9 +201,9 @@ impl<S: Store> Cleanup<S> {
                         // would keep alive the session whose end this waits for.
                         self.left.ending = Ending::Left;
                     }
-                    let once = !matches!(late, Some(Late::Until(_)));
-                    let before = std::mem::replace(&mut answered, true);
-                    !may_still_run && (once || before)
+                    let needs_two = matches!(late, Some(Late::Until(_)));
+                    let is_second = std::mem::replace(&mut answered, true);
+                    !may_still_run && (is_second || !needs_two)
                 }
                 // The store has refused, and will not allow it later either.
                 Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_still_run,
