@@ -11,13 +11,13 @@ use super::{Questions, Quorum};
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
 
-/// How long the voters that decided the election may take to be raised, before those that have
-/// voted since then are raised too. Usually they answer within that time, and a late voter costs
-/// no command.
+/// The voters that decided the election are raised at once. Those that vote after them are raised
+/// too if the first ones have not all answered within this time. Usually they have, so a late vote
+/// costs no command.
 const FOR_THE_FIRST: Duration = Duration::from_millis(20);
 
-/// How long late votes are awaited when the grant needs them. Another election asks all voters
-/// anew, also those whose counters could not be raised.
+/// How long late votes are awaited when the grant needs them. After that, another election has
+/// better chances: it asks all voters anew, also those whose counters could not be raised.
 const FOR_LATE_VOTES: Duration = Duration::from_millis(50);
 
 /// What came of a won election.
@@ -63,7 +63,7 @@ impl<V: Voter> Quorum<V> {
             };
         }
         let began = self.time.now();
-        let pause = self.time.after(FOR_THE_FIRST);
+        let for_the_first = Deadline::from(began, FOR_THE_FIRST);
         let raise = |voter: usize, last: u64| async move {
             let answer = self.members[voter].voter().raise(last, limit).await;
             (voter, answer)
@@ -81,7 +81,7 @@ impl<V: Voter> Quorum<V> {
             }
             let may_be_enough = |in_flight: &VoterSet| (&sure | in_flight).len() >= self.majority();
             let mut behind = &(&ballot.voters() - &sure) - &asked;
-            if !may_be_enough(&in_flight) || self.time.has_passed(pause) {
+            if !may_be_enough(&in_flight) || self.time.has_passed(for_the_first) {
                 raises.extend(behind.iter().map(|&voter| raise(voter, last)));
                 in_flight.extend(&behind);
                 asked.append(&mut behind);
@@ -108,7 +108,7 @@ impl<V: Voter> Quorum<V> {
                         Err(failure) => failed.push(self.members[voter].error(failure, began)),
                     }
                 }
-                () = self.time.sleep(pause), if !behind.is_empty() => {}
+                () = self.time.sleep(for_the_first), if !behind.is_empty() => {}
             }
         }
     }

@@ -26,10 +26,10 @@ use crate::tables::HashMap;
 /// A process pauses for at most this many others.
 const MOST: usize = 8;
 
-/// A process that has let this many turns pass does not want the lock any more.
+/// A process that has let so many turns pass does not want the lock any more.
 const PASSED_OVER: u32 = 3;
 
-/// So many releases are remembered, since each voter reports each of them.
+/// So many releases are remembered. Each voter reports each release, and it counts only once.
 const REPORTED: usize = 8;
 
 /// The limits of a moment: how long it takes until others see an election, on a fast network and on
@@ -111,9 +111,8 @@ impl Round {
         let passed = self.order[..before].iter_mut();
         passed.for_each(|one| one.passed_over += 1);
         let own = self.own;
-        let is_over = |one: &mut Contender| {
-            one.passed_over >= PASSED_OVER && (one.process.is_none() || one.process != own)
-        };
+        let is_another = |one: &Contender| one.process.is_none_or(|process| own != Some(process));
+        let is_over = |one: &mut Contender| one.passed_over >= PASSED_OVER && is_another(one);
         let gone = self.order.extract_if(.., is_over);
         self.silent += gone.filter(|one| one.process.is_none()).count();
     }
