@@ -191,6 +191,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::plan::Renewals;
+    use super::super::state::GivenBackBy;
     use super::*;
     use crate::backend::{Grant, Mode, Request};
     use crate::observe::{Labels, SectionSpan};
@@ -234,7 +235,7 @@ mod tests {
         released.mark_released();
         keeper.reschedule(&released, start);
         assert_eq!(scheduled(), 2, "it may have to be given up");
-        released.state.lock().back.arrived = true;
+        released.state.lock().back.by = GivenBackBy::Nobody;
         keeper.reschedule(&released, start);
         assert_eq!(scheduled(), 1);
         assert_eq!(Arc::strong_count(&given_back), 1);

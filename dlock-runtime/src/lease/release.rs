@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Leases;
 use super::keeper::Keeper;
 use super::plan::{Renewals, drift_margin};
-use super::state::{Lease, WayBack};
+use super::state::{GivenBackBy, Lease, WayBack};
 
 use crate::apart::outlined;
 use crate::backend::{BackendError, Released, Renewed};
@@ -103,7 +103,7 @@ impl LeaseGuard {
     /// Nothing is left to do or to wait for.
     fn arrived(&self) {
         let counted = self.back(|back| {
-            back.arrived = true;
+            back.by = GivenBackBy::Nobody;
             back.counted.take()
         });
         self.keeper.unschedule(&self.lease);
@@ -182,7 +182,7 @@ impl LeaseGuard {
         let result = {
             // The background has a connection of its own, so its requests are not in order with
             // others.
-            let in_order = leases.in_order && !self.back(|back| back.background);
+            let in_order = leases.in_order && self.back(|back| back.by) == GivenBackBy::Holder;
             let mut request = lease.request.clone().done(done_for);
             if in_order && followed {
                 request = request.followed();
@@ -295,16 +295,15 @@ impl LeaseGuard {
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
         let lease = &self.lease;
-        let (arrived, background) =
-            self.back(|back| (back.arrived, std::mem::replace(&mut back.background, true)));
-        if arrived {
-            return;
-        }
-        // Nobody is left to continue: the runtime has ended, or every attempt has failed.
-        if background {
-            lease.let_follow();
-            lease.clear_section();
-            return self.arrived();
+        match self.back(|back| back.by) {
+            GivenBackBy::Nobody => return,
+            // The runtime has ended, or every attempt has failed.
+            GivenBackBy::Background => {
+                lease.let_follow();
+                lease.clear_section();
+                return self.arrived();
+            }
+            GivenBackBy::Holder => self.back(|back| back.by = GivenBackBy::Background),
         }
         let again = Self {
             lease: Arc::clone(lease),

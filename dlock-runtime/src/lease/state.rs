@@ -76,11 +76,21 @@ pub(super) struct WayBack {
     pub(super) asked: bool,
     /// A failure of the release has been logged.
     pub(super) said: bool,
-    /// The release runs in a background task of the manager.
-    pub(super) background: bool,
-    pub(super) arrived: bool,
+    pub(super) by: GivenBackBy,
     /// Makes a shutdown wait for the release.
     pub(super) counted: Option<Counted>,
+}
+
+/// Who gives a lease back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum GivenBackBy {
+    /// Its holder.
+    #[default]
+    Holder,
+    /// A background task of the manager.
+    Background,
+    /// It has gone back, or nobody can give it back any more.
+    Nobody,
 }
 
 /// What comes after a lease: the queue whose next task asks the store then.
@@ -104,7 +114,7 @@ impl State {
     pub(super) fn step(&self, ttl: Duration, now: Instant) -> Option<Step> {
         match self.phase {
             Phase::Held => Some(self.plan.step(now)),
-            Phase::Released if !self.back.arrived => {
+            Phase::Released if self.back.by != GivenBackBy::Nobody => {
                 let awaited_since = self.back.since.filter(|_| self.follower.is_some());
                 Some(self.plan.return_step(ttl, awaited_since, now))
             }
