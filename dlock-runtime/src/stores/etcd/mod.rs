@@ -30,6 +30,7 @@ mod renewal;
 mod service;
 mod settings;
 mod store;
+mod stream;
 mod survey;
 mod waiting;
 mod watches;
