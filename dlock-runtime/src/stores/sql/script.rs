@@ -96,6 +96,12 @@ fn read(file: &'static str) -> impl Iterator<Item = (&'static str, &'static str)
     parts.filter_map(|part| part.split_once('\n'))
 }
 
+/// The statements of a database, and its words, by name.
+fn sources<D: Database>() -> HashMap<&'static str, &'static str> {
+    let common = read(include_str!("protocol.sql"));
+    common.chain(read(D::WORDS)).collect()
+}
+
 /// The name of a value, and what follows it.
 fn split_value(behind_sign: &str) -> (&str, &str) {
     let end = behind_sign.find(|c: char| !c.is_ascii_lowercase());
@@ -113,8 +119,7 @@ impl Scripts {
     /// For the backend with the name `process`, of a service with this label. No statement takes
     /// longer than `timeout`.
     pub(super) fn new<D: Database>(process: Owner, label: Option<&str>, timeout: Duration) -> Self {
-        let common = read(include_str!("protocol.sql"));
-        let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
+        let sources = sources::<D>();
         let mark = label.map(D::mark).unwrap_or_default();
         let mut own_name = String::new();
         D::literal(&mut own_name, &process.to_string());
@@ -161,8 +166,7 @@ impl Scripts {
     /// created by dlock.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn tables<D: Database>() -> String {
-        let common = read(include_str!("protocol.sql"));
-        let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
+        let sources = sources::<D>();
         let text = expand("{schema}", &sources);
         let statements = text.split(';').map(|statement| {
             let words: Vec<_> = statement.split_whitespace().collect();
