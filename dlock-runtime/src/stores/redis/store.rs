@@ -273,33 +273,7 @@ impl Store for RedisStore {
         let drawn = match answer.value {
             drawn @ Value::Int(_) => drawn,
             Value::Okay => answer.behind,
-            Value::BulkString(_) | Value::Nil => {
-                self.events.answered(answer.sent_at);
-                if let Some(layout) = redisson {
-                    let has_place = queues && layout.recipe.queues();
-                    return Ok(if has_place { Take::Queued } else { Take::Busy });
-                }
-                if let Value::BulkString(value) = &answer.value
-                    && done_by(value).is_some()
-                {
-                    return Ok(Take::Done);
-                }
-                if let Value::BulkString(value) = &answer.value
-                    && matches!(request.mode, Mode::Permits(_))
-                    && let Some(held) = LockValue::parse(value)
-                {
-                    // One of the holders that share the lock.
-                    request.note_mode(held.mode);
-                }
-                if !queues {
-                    return Ok(Take::Busy);
-                }
-                if answer.value == Value::BulkString(TAKEN_OUT.into()) {
-                    return Err(Failure::refused(BackendError::taken_out()));
-                }
-                self.events.beats(answer.sent_at);
-                return Ok(Take::Queued);
-            }
+            Value::BulkString(_) | Value::Nil => return self.not_granted(request, queues, &answer),
             _ => return Err(unexpected_answer(&answer.from)),
         };
         let (server, mut sent_at) = (answer.from, answer.sent_at);
@@ -605,6 +579,37 @@ impl RedisStore {
         let build = || commands::acquire(self.space(), request, self.process, queues, highest);
         let asked = self.exchange(&request.key, How::Plain, deadline, notes, &build);
         asked.await
+    }
+
+    /// What the answer says to a request that did not get the lock.
+    fn not_granted(
+        &self,
+        request: &Request,
+        queues: bool,
+        answer: &Answer,
+    ) -> Result<Take<Self>, Failure> {
+        self.events.answered(answer.sent_at);
+        if let Some(layout) = self.space().redisson() {
+            let has_place = queues && layout.recipe.queues();
+            return Ok(if has_place { Take::Queued } else { Take::Busy });
+        }
+        if let Value::BulkString(value) = &answer.value {
+            if done_by(value).is_some() {
+                return Ok(Take::Done);
+            }
+            if let (Mode::Permits(_), Some(held)) = (request.mode, LockValue::parse(value)) {
+                // One of the holders that share the lock.
+                request.note_mode(held.mode);
+            }
+        }
+        if !queues {
+            return Ok(Take::Busy);
+        }
+        if answer.value == Value::BulkString(TAKEN_OUT.into()) {
+            return Err(Failure::refused(BackendError::taken_out()));
+        }
+        self.events.beats(answer.sent_at);
+        Ok(Take::Queued)
     }
 
     /// Subscribes before the request takes a place: a waiter that cannot be notified of its turn
