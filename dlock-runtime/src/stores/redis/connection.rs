@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 
 use super::batcher::{Batch, Batcher, Dispatcher, How, Lost, Pending};
 use super::commands;
-use super::errors::{Endpoint, is_unknown};
+use super::endpoint::Endpoint;
+use super::errors::is_unknown;
 use super::names::Keyspace;
 use super::settings::Settings;
 use super::socket::{self, Driver, closed};

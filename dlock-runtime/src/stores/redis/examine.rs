@@ -10,7 +10,7 @@ use super::commands;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::durability;
-use super::errors::Endpoint;
+use super::endpoint::Endpoint;
 use super::locate::Locator;
 use super::names::tag_of;
 use super::redisson::Recipe;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use redis::ServerError;
 
-use super::errors::{Endpoint, RetryPolicy, Role, classify};
+use super::endpoint::Endpoint;
+use super::errors::{RetryPolicy, Role, classify};
 use super::names::Keyspace;
 use super::redisson::Layout;
 use super::sentinel::Sentinels;

@@ -40,6 +40,7 @@ mod connection;
 mod connections;
 mod connector;
 mod durability;
+mod endpoint;
 mod errors;
 mod examine;
 mod floor;

@@ -14,7 +14,7 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, RedisError, RedisRes
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 
-use super::errors::Endpoint;
+use super::endpoint::Endpoint;
 use super::settings::Settings;
 use crate::apart::apart;
 use crate::backend::BackendError;

@@ -224,7 +224,8 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::super::connection::tests::silent;
-    use super::super::errors::{Endpoint, Role};
+    use super::super::endpoint::Endpoint;
+    use super::super::errors::Role;
     use super::super::topology::View;
     use super::*;
     use crate::backend::Owner;

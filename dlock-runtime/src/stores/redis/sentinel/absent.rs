@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::connector::Connector;
-use super::errors::Endpoint;
+use super::endpoint::Endpoint;
 use super::settings::Settings;
 #[cfg(feature = "tls")]
 use super::tls::Tls;

@@ -1,6 +1,6 @@
 //! The answers of the sentinels, and whether enough of them agree.
 
-use super::super::errors::Endpoint;
+use super::super::endpoint::Endpoint;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::address::Address;
 

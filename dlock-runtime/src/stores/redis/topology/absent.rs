@@ -9,7 +9,7 @@ use redis::ServerError;
 
 use super::connection::Connection;
 use super::connections::Connections;
-use super::errors::Endpoint;
+use super::endpoint::Endpoint;
 use super::names::Topic;
 use super::settings::Settings;
 use super::subscriptions::Subscriptions;

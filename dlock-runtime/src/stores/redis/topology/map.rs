@@ -10,7 +10,8 @@ use std::sync::Arc;
 use redis::ServerError;
 use tokio::sync::{Notify, watch};
 
-use super::super::errors::{Endpoint, RetryPolicy, classify};
+use super::super::endpoint::Endpoint;
+use super::super::errors::{RetryPolicy, classify};
 use super::super::names::SLOTS;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
