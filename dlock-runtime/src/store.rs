@@ -393,7 +393,6 @@ pub trait Store: Send + Sync + Sized + 'static {
 
 /// One attempt of an operation. A primitive of an operation that has nothing to remember is given
 /// the deadline alone.
-#[non_exhaustive]
 pub struct Attempt<'a, S: Store> {
     /// The time by which it must have ended.
     pub deadline: Deadline,
