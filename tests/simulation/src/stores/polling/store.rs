@@ -99,7 +99,7 @@ impl Store for Polling {
         let mut renewed = Vec::new();
         for Due { request, .. } in due {
             let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
-            let answer = self.ask(command, deadline, &mut Notes::default()).await;
+            let answer = self.ask(command, deadline, &mut None).await;
             renewed.push(answer.map(|(answer, sent_at)| match answer {
                 Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,

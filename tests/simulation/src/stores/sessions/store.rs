@@ -96,7 +96,7 @@ impl Store for Sessions {
         let mut renewed = Vec::new();
         for Due { request, .. } in due {
             let what = What::IsHeld(Arc::clone(&request.key), request.owner);
-            let answer = self.keeper.ask(what, deadline, &mut Notes::default()).await;
+            let answer = self.keeper.ask(what, deadline, &mut None).await;
             renewed.push(answer.map(|(answer, sent_at, _)| match answer {
                 Answer::Done(true) => Renewed::extended(sent_at),
                 _ => Renewed::Gone,
