@@ -28,6 +28,8 @@ mod clock;
 pub mod files;
 pub mod lock;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 

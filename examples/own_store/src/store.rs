@@ -85,8 +85,11 @@ impl Store for Directory {
         &self,
         request: &Request,
         want: Want,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        attempt: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
+        let Attempt {
+            deadline, notes, ..
+        } = attempt;
         if request.mode != Mode::Write {
             return Err(Failure::refused(BackendError::new(
                 BackendErrorKind::Unsupported,
@@ -97,6 +100,8 @@ impl Store for Directory {
         let (asked, sent_at) = notes.asked.get_or_insert_with(|| {
             let (path, key) = (self.path.clone(), request.key.clone());
             let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
+            // The lease counts from here, so that it ends for its holder first.
+            let sent_at = self.time.now();
             let asked = task::spawn_blocking(move || {
                 files::change(&path, &key, deadline, |lock, now| {
                     let waits_until = matches!(want, Want::Queue { .. })
@@ -104,7 +109,7 @@ impl Store for Directory {
                     lock.take(&owner, now + ttl, waits_until)
                 })
             });
-            (asked, self.time.now())
+            (asked, sent_at)
         });
         let Ok(answer) = self.time.bound(deadline, asked).await else {
             return Err(Failure::silent(Applied::OnItsWay));
