@@ -81,7 +81,11 @@ pub trait Store: Send + Sync + Sized + 'static {
     const ON_MANAGER: bool = false;
 
     /// How long a flight may take to end before the cleanup sends a release without waiting for
-    /// it. The default is for a flight on the caller's runtime, which may be blocked.
+    /// it. The default is for a flight on the caller's runtime, which may be blocked. Such a
+    /// release may come before the command that is in flight. It is repeated behind that command,
+    /// but a shutdown does not wait for that once one release was answered. A store whose
+    /// [`follow`](Self::follow) always comes to an end sets a longer time: then a shutdown waits
+    /// for that end, or for the ttl.
     const FLIGHT_LIMIT: Duration = Duration::from_millis(250);
 
     /// Checks the settings, and adds what only the servers know if the store cannot be
@@ -704,6 +708,11 @@ pub enum Next {
 }
 
 /// What an attempt that failed may have done.
+///
+/// To claim too little leaves a lock behind that nobody gives back. To claim too much costs a
+/// release that is repeated for as long as an outage lasts, for each call that failed in it, and
+/// a shutdown waits for that. So an error from before anything was sent or changed is
+/// [`No`](Self::No).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Applied {

@@ -6,6 +6,7 @@
 //! name: a crash at any moment leaves the old state or the new one. A file stays
 //! when its lock is free, for the next token.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -27,17 +28,43 @@ const NEW: &str = ".new";
 /// A change takes about as long as the disk.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
 
+/// Why a file could not be read or changed.
+#[derive(Debug)]
+pub struct Error {
+    /// Which file.
+    pub path: PathBuf,
+    /// What the file system says; `InvalidData` for a file that is no lock.
+    pub cause: io::Error,
+    /// The change had been made before: it may last, or be gone after a crash of the machine.
+    pub was_made: bool,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.path.display(), self.cause)
+    }
+}
+
+/// Names the file of an error before anything was changed.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |cause| Error {
+        path: path.to_owned(),
+        cause,
+        was_made: false,
+    }
+}
+
 /// Changes a lock. Waits for its turn until the deadline: then `TimedOut`.
 ///
 /// # Errors
 ///
-/// What the file system says; `InvalidData` for a file that is no lock.
+/// The file could not be read or changed.
 pub fn change<T>(
     directory: &Path,
     key: &str,
     deadline: Deadline,
     with: impl FnOnce(&mut Lock, u64) -> T,
-) -> io::Result<T> {
+) -> Result<T, Error> {
     let path = directory.join(file_name(key));
     let _guard = guard(&path, deadline)?;
     let before = read(&path)?;
@@ -46,7 +73,14 @@ pub fn change<T>(
     lock.forget_the_past(now);
     let answer = with(&mut lock, now);
     if lock != before {
-        write(&path, directory, &lock)?;
+        write(&path, &lock)?;
+        let synced = sync(directory);
+        #[cfg(test)]
+        let synced = synced.and_then(|()| fault::after_rename(&path));
+        synced.map_err(|error| Error {
+            was_made: true,
+            ..at(directory)(error)
+        })?;
     }
     Ok(answer)
 }
@@ -56,7 +90,7 @@ pub fn change<T>(
 /// # Errors
 ///
 /// As of [`change`].
-pub(crate) fn look(directory: &Path, key: &str) -> io::Result<(Lock, u64)> {
+pub(crate) fn look(directory: &Path, key: &str) -> Result<(Lock, u64), Error> {
     let mut lock = read(&directory.join(file_name(key)))?;
     let now = clock::now();
     lock.forget_the_past(now);
@@ -64,10 +98,12 @@ pub(crate) fn look(directory: &Path, key: &str) -> io::Result<(Lock, u64)> {
 }
 
 /// The keys of all files.
-pub(crate) fn keys(directory: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(directory)?;
+pub(crate) fn keys(directory: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(directory).map_err(at(directory))?;
     let names = entries.map(|entry| Ok(entry?.file_name()));
-    let names: Vec<_> = names.collect::<io::Result<_>>()?;
+    let names = names
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(at(directory))?;
     Ok(names
         .iter()
         .filter_map(|name| key_of(name.to_str()?))
@@ -75,46 +111,44 @@ pub(crate) fn keys(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Keeps others from a lock until it is dropped.
-fn guard(path: &Path, deadline: Deadline) -> io::Result<File> {
-    let guard = File::options()
-        .create(true)
-        .append(true)
-        .open(with_ending(path, GUARD))?;
+fn guard(path: &Path, deadline: Deadline) -> Result<File, Error> {
+    let path = with_ending(path, GUARD);
+    let guard = File::options().create(true).append(true).open(&path);
+    let guard = guard.map_err(at(&path))?;
     loop {
         match flock(&guard, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(guard),
             Err(Errno::WOULDBLOCK) if deadline.has_passed() => {
-                return Err(ErrorKind::TimedOut.into());
+                return Err(at(&path)(ErrorKind::TimedOut.into()));
             }
             Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_ATTEMPTS),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(at(&path)(error.into())),
         }
     }
 }
 
-fn read(path: &Path) -> io::Result<Lock> {
+fn read(path: &Path) -> Result<Lock, Error> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Nobody has had this lock yet; or the whole directory has gone.
-            path.parent()
-                .map_or(Ok(()), |directory| fs::metadata(directory).map(drop))?;
+            if let Some(directory) = path.parent() {
+                fs::metadata(directory).map_err(at(directory))?;
+            }
             return Ok(Lock::default());
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(at(path)(error)),
     };
     let lock = text.split_once('\n').and_then(|(boot, lock)| {
         let lock = lock.parse().ok()?;
         Some((boot, lock))
     });
     let Some((boot, lock)) = lock else {
-        return Err(io::Error::new(
-            ErrorKind::InvalidData,
-            format!("{NotALock:?}"),
-        ));
+        let cause = io::Error::new(ErrorKind::InvalidData, format!("{NotALock:?}"));
+        return Err(at(path)(cause));
     };
-    if boot == clock::boot()? {
+    if boot == clock::boot().map_err(at(path))? {
         return Ok(lock);
     }
     Ok(Lock {
@@ -123,12 +157,20 @@ fn read(path: &Path) -> io::Result<Lock> {
     })
 }
 
-fn write(path: &Path, directory: &Path, lock: &Lock) -> io::Result<()> {
+/// Under the file's name is the old state until the last step, and then the new one.
+fn write(path: &Path, lock: &Lock) -> Result<(), Error> {
     let new = with_ending(path, NEW);
-    let mut file = File::create(&new)?;
-    write!(file, "{}\n{lock}", clock::boot()?)?;
-    file.sync_all()?;
-    fs::rename(new, path)?;
+    let written = clock::boot().and_then(|boot| {
+        let mut file = File::create(&new)?;
+        write!(file, "{boot}\n{lock}")?;
+        file.sync_all()
+    });
+    written.map_err(at(&new))?;
+    fs::rename(new, path).map_err(at(path))
+}
+
+/// After this, a crash of the machine does not undo what was written.
+fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
@@ -158,4 +200,30 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(ending);
     path.into()
+}
+
+/// Errors that a test wants.
+#[cfg(test)]
+pub(crate) mod fault {
+    use std::io;
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+
+    static AFTER_RENAME: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+    /// The next change of this file fails when it has been made.
+    pub(crate) fn is_next_after_rename(file: PathBuf) {
+        AFTER_RENAME.lock().unwrap().push(file);
+    }
+
+    pub(super) fn after_rename(file: &Path) -> io::Result<()> {
+        let mut failing = AFTER_RENAME.lock().unwrap();
+        match failing.iter().position(|failing| failing == file) {
+            Some(index) => {
+                failing.swap_remove(index);
+                Err(io::Error::other("as the test wants it"))
+            }
+            None => Ok(()),
+        }
+    }
 }

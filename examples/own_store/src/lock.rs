@@ -46,6 +46,11 @@ impl Lock {
     /// Gives the lock to `owner`, if it is free and nobody was there before; else a
     /// place in the queue until `waits_until`, if it waits.
     pub(crate) fn take(&mut self, owner: &str, until: u64, waits_until: Option<u64>) -> Answer {
+        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.owner == owner) {
+            // It was asked before, and nobody knows of the answer.
+            holder.until = until;
+            return Answer::Granted(self.token);
+        }
         if self.next().is_none_or(|next| next == owner) && self.holder.is_none() {
             self.queue.retain(|place| place.owner != owner);
             self.token += TOKENS_PER_GRANT;

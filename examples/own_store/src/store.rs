@@ -4,8 +4,9 @@
 //! caller leaves, the thread goes on: it is the engine that waits for it then, and
 //! gives back what it has done.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backend::{
@@ -13,9 +14,8 @@ use dlock::backend::{
     Servers, TokenTier, WaiterInfo,
 };
 use dlock::store::{
-    Abandoned, Applied, Attempt, Attempted, Break, Cause, Context, Deadline, Due, Ending, Failure,
-    Followed, Freed, Granted, Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited,
-    Want,
+    Abandoned, Applied, Attempt, Attempted, Break, Context, Deadline, Due, Ending, Failure,
+    Followed, Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Time, Waited, Want,
 };
 use tokio::task::{self, JoinHandle};
 
@@ -33,23 +33,33 @@ pub struct Directory {
     time: Time,
 }
 
-type Asked = JoinHandle<io::Result<Answer>>;
+/// What is asked of the files, in a thread that may block. The thread goes on if nobody waits for
+/// it any more.
+#[derive(Debug)]
+pub struct Question<T> {
+    sent_at: Instant,
+    thread: JoinHandle<Result<T, files::Error>>,
+}
 
 /// What an acquisition remembers: its question, for as long as it is not answered.
 #[derive(Debug, Default)]
 pub struct Notes {
-    asked: Option<(Asked, Instant)>,
+    asked: Option<Question<Answer>>,
 }
 
 impl Store for Directory {
     type Config = PathBuf;
     type Record = ();
     type Notes = Notes;
-    type Flight = Asked;
+    type Flight = Question<Answer>;
     type Watch = std::convert::Infallible;
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
+
+    /// Each thread comes to its end, so a cleanup waits for it, and a shutdown for the cleanup: a
+    /// release beside a question that has no thread yet would come before it.
+    const FLIGHT_LIMIT: Duration = Duration::from_secs(3600);
 
     fn open(path: PathBuf, context: Context) -> Self {
         Self {
@@ -60,8 +70,8 @@ impl Store for Directory {
 
     async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let path = self.path.clone();
-        self.blocking(deadline, move || files::keys(&path).map(drop))
-            .await
+        let asked = self.ask(move || files::keys(&path).map(drop));
+        self.answer(asked, deadline).await
     }
 
     fn capabilities(_: &PathBuf) -> Capabilities {
@@ -97,42 +107,36 @@ impl Store for Directory {
             )));
         }
         // Asked before, and not yet answered: that answer will do.
-        let (asked, sent_at) = notes.asked.get_or_insert_with(|| {
-            let (path, key) = (self.path.clone(), request.key.clone());
-            let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
-            // The lease counts from here, so that it ends for its holder first.
-            let sent_at = self.time.now();
-            let asked = task::spawn_blocking(move || {
-                files::change(&path, &key, deadline, |lock, now| {
-                    let waits_until = matches!(want, Want::Queue { .. })
-                        .then(|| now + clock::millis(Self::DEAD_AFTER));
-                    lock.take(&owner, now + ttl, waits_until)
-                })
-            });
-            (asked, sent_at)
+        let question = notes.asked.get_or_insert_with(|| {
+            let owner = request.owner.to_string();
+            let ttl = clock::millis(request.ttl);
+            self.ask_to_change(&request.key, deadline, move |lock, now| {
+                let waits_until = matches!(want, Want::Queue { .. })
+                    .then(|| now + clock::millis(Self::DEAD_AFTER));
+                lock.take(&owner, now + ttl, waits_until)
+            })
         });
-        let Ok(answer) = self.time.bound(deadline, asked).await else {
+        let sent_at = question.sent_at;
+        let Ok(answer) = self.time.bound(deadline, &mut question.thread).await else {
             return Err(Failure::silent(Applied::OnItsWay));
         };
-        let sent_at = *sent_at;
         notes.asked = None;
-        match answered(answer) {
-            Ok(Answer::Granted(token)) => Ok(Take::Granted(Granted::new(token, sent_at, ()))),
-            Ok(Answer::Busy) => Ok(Take::Busy),
-            Ok(Answer::Queued) => Ok(Take::Queued),
-            Err(error) => Err(self.failure(error)),
-        }
+        Ok(match answered(answer, sent_at)? {
+            Answer::Granted(token) => Take::Granted(Granted::new(token, sent_at, ())),
+            Answer::Busy => Take::Busy,
+            Answer::Queued => Take::Queued,
+        })
     }
 
     async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         let mut renewed = Vec::with_capacity(due.len());
         for Due { request, .. } in due {
             let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
-            let sent_at = self.time.now();
-            let extended = self.change(request, deadline, move |lock, now| {
+            let asked = self.ask_to_change(&request.key, deadline, move |lock, now| {
                 lock.extend(&owner, now + ttl)
             });
-            renewed.push(extended.await.map(|held| {
+            let sent_at = asked.sent_at;
+            renewed.push(self.answer(asked, deadline).await.map(|held| {
                 if held {
                     Renewed::extended(sent_at)
                 } else {
@@ -150,30 +154,15 @@ impl Store for Directory {
         _: Ending,
         attempt: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
-        let owner = request.owner.to_string();
-        let released = self.change(request, attempt.deadline, move |lock, _| {
-            lock.release(&owner)
-        });
-        Ok(if released.await? {
-            Freed::Released
-        } else {
-            Freed::NotHeld
-        })
+        self.release_of(request.owner.to_string(), &request.key, attempt.deadline)
+            .await
     }
 
     /// Whoever holds it: the owner is compared while the file is locked.
     async fn break_off(&self, broken: &Break, attempt: Attempt<'_, Self>) -> Attempted<Freed> {
         let holder = broken.only_holder("directory")?;
-        let (path, key, owner) = (self.path.clone(), broken.key.clone(), holder.owner.clone());
-        let deadline = attempt.deadline;
-        let broken = self.blocking(deadline, move || {
-            files::change(&path, &key, deadline, |lock, _| lock.release(&owner))
-        });
-        Ok(if broken.await? {
-            Freed::Released
-        } else {
-            Freed::NotHeld
-        })
+        self.release_of(holder.owner.clone(), &broken.key, attempt.deadline)
+            .await
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -186,16 +175,16 @@ impl Store for Directory {
     }
 
     fn abandon(&self, _: &Request, notes: Notes, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(notes.asked.map(|(asked, _)| asked))
+        Abandoned::in_flight(notes.asked)
     }
 
-    async fn follow(&self, asked: Asked, _: &Request) -> Followed {
-        match asked.await {
+    async fn follow(&self, asked: Question<Answer>, _: &Request) -> Followed {
+        match asked.thread.await {
             Ok(Ok(Answer::Busy)) => Followed::Settled,
-            Ok(_) => Followed::Run,
+            Ok(Err(error)) if !error.was_made => Followed::Settled,
             // Its runtime ended before it began.
             Err(error) if error.is_cancelled() => Followed::Settled,
-            Err(_) => Followed::Run,
+            _ => Followed::Run,
         }
     }
 
@@ -218,7 +207,7 @@ impl Store for Directory {
             let (path, key) = (self.path.clone(), lock.key.clone());
             let owners = lock.waiters.iter().map(|waiter| waiter.owner.to_string());
             let owners: Vec<_> = owners.collect();
-            let calls = self.blocking(deadline, move || {
+            let asked = self.ask(move || {
                 let calls = |lock: &Lock| owners.iter().map(|owner| lock.calls(owner)).collect();
                 if beat {
                     return files::change(&path, &key, deadline, |lock, now| {
@@ -230,7 +219,7 @@ impl Store for Directory {
                 }
                 files::look(&path, &key).map(|(lock, _)| calls(&lock))
             });
-            let calls: Vec<bool> = calls.await?;
+            let calls: Vec<bool> = self.answer(asked, deadline).await?;
             for (waiter, calls) in lock.waiters.iter_mut().zip(calls) {
                 waiter.wake |= calls;
             }
@@ -240,8 +229,8 @@ impl Store for Directory {
 
     async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
         let (path, key) = (self.path.clone(), key.to_owned());
-        self.blocking(attempt.deadline, move || info(&path, key))
-            .await
+        let asked = self.ask(move || info(&path, key));
+        self.answer(asked, attempt.deadline).await
     }
 
     async fn list(
@@ -250,68 +239,91 @@ impl Store for Directory {
         attempt: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (path, prefix) = (self.path.clone(), prefix.to_owned());
-        let listed = self.blocking(attempt.deadline, move || {
+        let asked = self.ask(move || {
             let keys = files::keys(&path)?.into_iter();
             let keys = keys.filter(|key| key.starts_with(&prefix));
             keys.filter_map(|key| info(&path, key).transpose())
                 .collect()
         });
-        listed.await.map(Some)
+        self.answer(asked, attempt.deadline).await.map(Some)
     }
 }
 
 impl Directory {
-    /// Makes a change that may be made twice. So it does no harm if nobody waits for its answer any
-    /// more.
-    async fn change<T: Send + 'static>(
+    fn ask<T: Send + 'static>(
         &self,
-        request: &Request,
+        work: impl FnOnce() -> Result<T, files::Error> + Send + 'static,
+    ) -> Question<T> {
+        // A lease counts from here, so that it ends for its holder first.
+        let sent_at = self.time.now();
+        let thread = task::spawn_blocking(work);
+        Question { sent_at, thread }
+    }
+
+    fn ask_to_change<T: Send + 'static>(
+        &self,
+        key: &Arc<str>,
         deadline: Deadline,
         with: impl FnOnce(&mut Lock, u64) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (path, key) = (self.path.clone(), request.key.clone());
-        self.blocking(deadline, move || files::change(&path, &key, deadline, with))
-            .await
+    ) -> Question<T> {
+        let (path, key) = (self.path.clone(), Arc::clone(key));
+        self.ask(move || files::change(&path, &key, deadline, with))
     }
 
-    async fn blocking<T: Send + 'static>(
+    /// For a question that may be asked twice, so that it does no harm if it is answered late.
+    async fn answer<T>(&self, question: Question<T>, deadline: Deadline) -> Attempted<T> {
+        let sent_at = question.sent_at;
+        match self.time.bound(deadline, question.thread).await {
+            Ok(answer) => answered(answer, sent_at),
+            Err(_) => Err(Failure::silent(Applied::Unknown { sent_at })),
+        }
+    }
+
+    async fn release_of(
         &self,
+        owner: String,
+        key: &Arc<str>,
         deadline: Deadline,
-        work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> Result<T, Failure> {
-        match self.time.bound(deadline, task::spawn_blocking(work)).await {
-            Ok(answer) => answered(answer).map_err(|error| self.failure(error)),
-            Err(_) => Err(Failure::silent(Applied::No)),
-        }
+    ) -> Attempted<Freed> {
+        let asked = self.ask_to_change(key, deadline, move |lock, _| lock.release(&owner));
+        self.answer(asked, deadline).await.map(Freed::of)
     }
+}
 
-    fn failure(&self, error: io::Error) -> Failure {
-        let path = self.path.display();
-        match error.kind() {
-            ErrorKind::TimedOut => Failure::silent(Applied::No),
-            ErrorKind::InvalidData => Failure::refused(BackendError::new(
-                BackendErrorKind::Config,
-                format!(
-                    "a file in {path} holds something that is no lock; give locks a directory of their own"
-                ),
-            )),
-            _ => {
-                let message = format!(
-                    "the directory {path}: {error}; check that it is there and can be written"
-                );
-                let cause = BackendError::unavailable(message).with_cause(error);
-                // It may have failed after the new state was in its place.
-                Failure::new(Cause::Error(cause), Next::Pause, Applied::Answered)
-            }
+/// The answer to a question of this time, or what its error means.
+fn answered<T>(
+    answer: Result<Result<T, files::Error>, task::JoinError>,
+    sent_at: Instant,
+) -> Attempted<T> {
+    let unknown = Applied::Unknown { sent_at };
+    match answer {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let applied = if error.was_made { unknown } else { Applied::No };
+            Err(failure(error).with(applied))
+        }
+        Err(error) => {
+            let error = BackendError::unavailable("a thread ended early").with_cause(error);
+            Err(Failure::refused(error).with(unknown))
         }
     }
 }
 
-fn answered<T>(answer: Result<io::Result<T>, task::JoinError>) -> io::Result<T> {
-    answer.unwrap_or_else(|error| Err(io::Error::other(error)))
+fn failure(error: files::Error) -> Failure {
+    match error.cause.kind() {
+        ErrorKind::TimedOut => Failure::silent(Applied::No),
+        ErrorKind::InvalidData => {
+            let message = format!("{error}; give locks a directory of their own");
+            Failure::refused(BackendError::new(BackendErrorKind::Config, message))
+        }
+        _ => {
+            let message = format!("{error}; check that it is there and can be written");
+            Failure::refused(BackendError::unavailable(message).with_cause(error.cause))
+        }
+    }
 }
 
-fn info(path: &std::path::Path, key: String) -> io::Result<Option<LockInfo>> {
+fn info(path: &std::path::Path, key: String) -> Result<Option<LockInfo>, files::Error> {
     let (lock, now) = files::look(path, &key)?;
     let waiters = lock.queue.iter();
     let waiters = waiters.map(|place| WaiterInfo::new(place.owner.clone(), Mode::Write));

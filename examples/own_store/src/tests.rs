@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use dlock::{Config, LockManager};
 use dlock_conformance::support::dir::TempDir;
+use dlock_conformance::support::wait::{HANG, within};
 use tokio::runtime::Builder;
+
+use crate::files;
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -35,4 +38,64 @@ fn a_lease_counts_from_before_the_question() {
         let ends = guard.deadline().expect("its lease ends");
         assert!(ends.into_std() < asked + 10 * STANDS_STILL + STANDS_STILL / 2);
     });
+}
+
+#[tokio::test]
+async fn a_take_that_was_done_finds_itself() {
+    let dir = TempDir::default();
+    let manager = manager(dir.path()).await;
+    let before = within(HANG, manager.lock("key").acquire()).await;
+    let before = before.expect("the lock");
+    let token = before.token();
+    before.release().await.expect("the release");
+    files::fault::is_next_after_rename(dir.path().join("key"));
+    let guard = within(HANG / 6, manager.lock("key").acquire()).await;
+    let guard = guard.expect("its own lock");
+    assert!(guard.token() > token);
+    guard.release().await.expect("the release");
+    files::fault::is_next_after_rename(dir.path().join("key"));
+    let guard = within(HANG / 6, manager.lock("key").try_acquire()).await;
+    let guard = guard.expect("its own lock");
+    files::fault::is_next_after_rename(dir.path().join("key"));
+    guard.release().await.expect("the release was done");
+}
+
+/// The question of the dropped call has no thread yet, and the release overtakes it.
+#[test]
+fn a_shutdown_leaves_nothing_of_a_dropped_call() {
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build();
+    runtime.expect("a runtime").block_on(async {
+        let dir = TempDir::default();
+        let manager = manager(dir.path()).await;
+        let busy = tokio::task::spawn_blocking(|| thread::sleep(Duration::from_secs(1)));
+        let call = manager.lock("key").try_acquire();
+        let dropped = tokio::time::timeout(Duration::from_millis(50), call).await;
+        dropped.map(drop).expect_err("it has no thread");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        within(HANG, manager.shutdown()).await;
+        drop(manager);
+        busy.await.expect("no panic");
+        // Behind the question.
+        let ended = tokio::task::spawn_blocking(|| ());
+        ended.await.expect("no panic");
+        let (lock, _) = files::look(dir.path(), "key").expect("the file");
+        assert_eq!(lock.holder, None);
+    });
+}
+
+/// A call that failed before it changed anything has left nothing to give back.
+#[tokio::test]
+async fn a_call_in_an_outage_leaves_no_cleanup() {
+    let dir = TempDir::default();
+    let locks = dir.path().join("locks");
+    std::fs::create_dir(&locks).expect("a new directory");
+    let config = Config::with_backend(crate::directory(&locks)).ttl(TTL);
+    let config = config.request_timeout(Duration::from_millis(500));
+    let manager = LockManager::connect(config).await.expect("the directory");
+    std::fs::rename(&locks, dir.path().join("away")).expect("the test's own directory");
+    let answer = within(HANG, manager.lock("key").try_acquire()).await;
+    let error = answer.expect_err("an outage");
+    assert!(error.to_string().contains("/key.lock`"), "{error}");
+    within(HANG, manager.shutdown()).await;
 }
