@@ -192,7 +192,9 @@ pub trait Store: Send + Sync + Sized + 'static {
         request_timeout
     }
 
-    /// Extends leases, as many of them together as the store can. Returns an answer for each.
+    /// Extends leases, as many of them together as the store can. Returns an answer for each, in
+    /// their order. One that is slow must not use up the time of the others: a store that extends
+    /// them one by one asks for all of them at once.
     fn renew(
         &self,
         due: &mut [Due<Self>],
@@ -313,7 +315,9 @@ pub trait Store: Send + Sync + Sized + 'static {
     }
 
     /// Looks at locks that are waited for, and marks in `waited` who should ask again. With
-    /// `beat`, it also shows in the same trip that the process is alive.
+    /// `beat`, it also shows in the same trip that the process is alive. A lock that cannot be
+    /// looked at must not keep the others from being looked at: the store wakes its waiters
+    /// ([`Waited::wake_all`]), which ask for themselves, and fails only if it has looked at none.
     fn recheck(
         &self,
         waited: &mut [Waited<Self>],

@@ -26,6 +26,9 @@ use crate::lock::{Answer, Lock};
 /// How often a lock that is waited for is looked at. To look is to read a small file.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long a look may take, so that one lock that is stuck does not keep the others waiting.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+
 /// Locks in a directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -128,15 +131,24 @@ impl Store for Directory {
         })
     }
 
+    /// The others of a batch wait as long for one that is stuck.
+    fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
+        request_timeout.min(shortest / 4)
+    }
+
     async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
-        let mut renewed = Vec::with_capacity(due.len());
-        for Due { request, .. } in due {
+        // All are asked at once, so that a file that is stuck takes no time from the others.
+        let asked = due.iter().map(|Due { request, .. }| {
             let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
-            let asked = self.ask_to_change(&request.key, deadline, move |lock, now| {
+            self.ask_to_change(&request.key, deadline, move |lock, now| {
                 lock.extend(&owner, now + ttl)
-            });
-            let sent_at = asked.sent_at;
-            renewed.push(self.answer(asked, deadline).await.map(|held| {
+            })
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut renewed = Vec::with_capacity(asked.len());
+        for question in asked {
+            let sent_at = question.sent_at;
+            renewed.push(self.answer(question, deadline).await.map(|held| {
                 if held {
                     Renewed::extended(sent_at)
                 } else {
@@ -203,11 +215,13 @@ impl Store for Directory {
         beat: bool,
         deadline: Deadline,
     ) -> Attempted<()> {
-        for lock in waited {
+        // A file that is stuck for longer is left to those who wait for it.
+        let deadline = deadline.min(self.time.after(LOOK_LIMIT));
+        let asked = waited.iter().map(|lock| {
             let (path, key) = (self.path.clone(), lock.key.clone());
             let owners = lock.waiters.iter().map(|waiter| waiter.owner.to_string());
             let owners: Vec<_> = owners.collect();
-            let asked = self.ask(move || {
+            self.ask(move || {
                 let calls = |lock: &Lock| owners.iter().map(|owner| lock.calls(owner)).collect();
                 if beat {
                     return files::change(&path, &key, deadline, |lock, now| {
@@ -218,13 +232,29 @@ impl Store for Directory {
                     });
                 }
                 files::look(&path, &key).map(|(lock, _)| calls(&lock))
-            });
-            let calls: Vec<bool> = self.answer(asked, deadline).await?;
-            for (waiter, calls) in lock.waiters.iter_mut().zip(calls) {
-                waiter.wake |= calls;
+            })
+        });
+        let asked: Vec<Question<Vec<bool>>> = asked.collect();
+        let (mut answers, mut failed) = (0, None);
+        for (lock, question) in waited.iter_mut().zip(asked) {
+            match self.answer(question, deadline).await {
+                Ok(calls) => {
+                    answers += 1;
+                    for (waiter, calls) in lock.waiters.iter_mut().zip(calls) {
+                        waiter.wake |= calls;
+                    }
+                }
+                Err(failure) => {
+                    // They ask, and are told what is wrong with this lock.
+                    lock.wake_all();
+                    failed = Some(failure);
+                }
             }
         }
-        Ok(())
+        match failed {
+            Some(failure) if answers == 0 => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     async fn inspect(&self, key: &str, attempt: Attempt<'_, Self>) -> Attempted<Option<LockInfo>> {
