@@ -22,7 +22,7 @@ impl Store for MemoryStore {
     }
 
     fn leaves_out() -> &'static [&'static str] {
-        &["cost", "restart"]
+        &["late_commands", "cost", "restart"]
     }
 
     fn config(&self) -> Config {

@@ -70,6 +70,10 @@ impl Witness {
             manager = Some(connect(config.request_timeout(HANG / 2)).await);
         }
         let records = store.records().await;
+        assert!(
+            manager.is_some() || records.is_some(),
+            "a store with `proxies` must provide `past_proxies` or `records`"
+        );
         Self { manager, records }
     }
 

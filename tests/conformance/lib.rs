@@ -19,6 +19,10 @@
 //!         Self(Memory::new())
 //!     }
 //!
+//!     fn leaves_out() -> &'static [&'static str] {
+//!         &["late_commands", "cost", "restart"]
+//!     }
+//!
 //!     fn config(&self) -> Config {
 //!         Config::with_backend(self.0.clone())
 //!     }
@@ -113,7 +117,8 @@ pub trait Store {
     }
 
     /// The themes of cases that this store leaves out: `permits` and `once`, if it does not have
-    /// them; `cost`, if it has no [`costs`](Self::costs); `restart`, if it cannot be
+    /// them; `late_commands`, if it is reached through no [`proxies`](Self::proxies), so that no
+    /// network can fail; `cost`, if it has no [`costs`](Self::costs); `restart`, if it cannot be
     /// [restarted](Self::restart). No store is started for their cases. A test sees that it does
     /// not have them, and that it claims `permits` and `once` if it does not leave them out.
     fn leaves_out() -> &'static [&'static str]
@@ -133,8 +138,8 @@ pub trait Store {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
-    /// The configuration for another process. A store outside of dlock has no URL that dlock
-    /// knows.
+    /// The configuration for another process, or for servers at other addresses. A store outside of
+    /// dlock has no URL that dlock knows, so it must override this.
     fn config_at(url: &str) -> Config
     where
         Self: Sized,
@@ -143,7 +148,10 @@ pub trait Store {
     }
 
     /// The proxies through which all of its servers are reached, so that a test can make the
-    /// network fail.
+    /// network fail. A store that has some also provides [`past_proxies`](Self::past_proxies) or
+    /// [`records`](Self::records), by which a test sees what arrives at the store while no answer
+    /// does; and its [`url`](Self::url) names the proxies as `127.0.0.1:<port>`, so that a test
+    /// can name ports where there is no server, or another one.
     fn proxies(&self) -> &[Proxy] {
         &[]
     }
@@ -397,20 +405,30 @@ pub fn run<S: Store>(as_asked: Start, theme: &str, case: fn(&mut dyn Store) -> R
         .worker_threads(2)
         .enable_all()
         .build();
-    runtime.expect("a runtime").block_on(async {
+    let running = async {
         let mut store = match as_asked {
             Start::start_durable => S::start_durable().await,
             Start::start_alone => S::start_alone().await,
             _ => S::start().await,
         };
         match as_asked {
-            Start::start_far if store.proxies().is_empty() => {}
+            Start::start_far if store.proxies().is_empty() => panic!(
+                "in `{theme}` the network fails: reach the store through `proxies`, or name \
+                 `{theme}` in `leaves_out`"
+            ),
             // Each of its many steps has a time limit.
             Start::start_contended => case(&mut store).await,
             _ => within(2 * HANG, case(&mut store)).await,
         }
         farewell(&store).await;
-    });
+    };
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(CONFIG_AT.scope(S::config_at, running));
+}
+
+tokio::task_local! {
+    /// [`Store::config_at`] of the store that runs a case, which sees its store without its type.
+    static CONFIG_AT: fn(&str) -> Config;
 }
 
 /// Gives managers that were dropped a moment to take their leave. Without their store they would

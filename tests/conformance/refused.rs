@@ -6,15 +6,15 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use dlock::backend::BackendError;
-use dlock::{LockError, LockManager};
+use dlock::{Config, LockError, LockManager};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{Store, connect};
+use super::{CONFIG_AT, Store, connect};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    connecting, healed, healed_at, impatient, is_unavailable, says, says_each_cause_once,
+    healed, healed_at, impatient, is_unavailable, says, says_each_cause_once,
 };
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
@@ -25,6 +25,11 @@ const TOO_STILL: Duration = Duration::from_millis(50);
 
 /// A call that waits for this timeout fails by hanging.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Connects to this store where it is not.
+async fn connecting(config: Config, timeout: Duration) -> Result<LockManager, LockError> {
+    within(HANG, LockManager::connect(config.request_timeout(timeout))).await
+}
 
 fn is_refusal<T>(answer: Result<T, LockError>) -> LockError {
     let told = is_unavailable(answer);
@@ -45,8 +50,8 @@ fn is_refusal<T>(answer: Result<T, LockError>) -> LockError {
     told
 }
 
-/// A URL of this store with its servers at other ports, if it has any.
-fn url_at(store: &dyn Store, mut port: impl FnMut() -> u16) -> Option<String> {
+/// This store with its servers at other ports, if it has any.
+fn config_at(store: &dyn Store, mut port: impl FnMut() -> u16) -> Option<Config> {
     if store.proxies().is_empty() {
         return None;
     }
@@ -57,19 +62,19 @@ fn url_at(store: &dyn Store, mut port: impl FnMut() -> u16) -> Option<String> {
         let behind = part.trim_start_matches(|digit: char| digit.is_ascii_digit());
         moved += &format!("127.0.0.1:{}{behind}", port());
     }
-    Some(moved)
+    Some(CONFIG_AT.with(|config_at| config_at(&moved)))
 }
 
 pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) {
     let mut ports = Vec::new();
-    let Some(url) = url_at(store, || {
+    let Some(config) = config_at(store, || {
         ports.push(free_port());
         ports[ports.len() - 1]
     }) else {
         return;
     };
     let told = async || {
-        let error = is_refusal(connecting(&url, DAY).await);
+        let error = is_refusal(connecting(config.clone(), DAY).await);
         says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
     };
     unless_it_stands_still(TOO_STILL, told).await;
@@ -145,7 +150,7 @@ async fn is_named(store: &dyn Store) {
     let mut servers = JoinSet::new();
     for (other, says) in OTHERS {
         let mut ports = Vec::new();
-        let Some(url) = url_at(store, || {
+        let Some(config) = config_at(store, || {
             let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
             let listener = listener.expect("a free port");
             let port = listener.local_addr().expect("its address").port();
@@ -156,12 +161,12 @@ async fn is_named(store: &dyn Store) {
             return;
         };
         // The store is of that kind itself.
-        if !says.is_empty() && url.starts_with(says.trim_end_matches("://")) {
+        if !says.is_empty() && store.url().starts_with(says.trim_end_matches("://")) {
             continue;
         }
         let timeout = store.request_timeout();
         asking.spawn(async move {
-            let error = connecting(&url, timeout).await.map(drop);
+            let error = connecting(config, timeout).await.map(drop);
             let error = error.expect_err("another kind of server");
             let message = error.to_string();
             assert!(message.contains(says), "{other:?}: {message}");

@@ -79,7 +79,7 @@ impl Store for SqliteStore {
     }
 
     fn leaves_out() -> &'static [&'static str] {
-        &["cost", "restart"]
+        &["late_commands", "cost", "restart"]
     }
 
     /// Who wants to write to a file asks again and again, and its turn may be

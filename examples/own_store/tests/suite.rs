@@ -65,8 +65,10 @@ impl Store for OwnStore {
         false
     }
 
+    /// It has neither permits nor `once`, no network that could fail, nobody who counts what it is
+    /// asked, and no server to restart.
     fn leaves_out() -> &'static [&'static str] {
-        &["permits", "once", "cost", "restart"]
+        &["permits", "once", "late_commands", "cost", "restart"]
     }
 
     /// Paused in the middle of a change, it keeps the file to itself.
