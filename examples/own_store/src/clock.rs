@@ -21,6 +21,36 @@ pub(crate) fn boot() -> io::Result<String> {
     Ok(id.trim().to_owned())
 }
 
-pub(crate) fn millis(time: Duration) -> u64 {
+/// What names this machine: another one has another clock.
+pub(crate) fn machine() -> io::Result<String> {
+    let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let id = match id.trim() {
+        "" => fs::read_to_string("/proc/sys/kernel/hostname")?,
+        id => id.to_owned(),
+    };
+    Ok(id.trim().to_owned())
+}
+
+/// The end of what begins now and lasts this long. Rounded up, so that a lease never ends sooner
+/// than its holder counts.
+pub(crate) fn end(now: u64, lasts: Duration) -> u64 {
+    let rounded_up = lasts.saturating_add(Duration::from_nanos(999_999));
+    millis(rounded_up).saturating_add(now + 1)
+}
+
+fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_lease_is_too_short() {
+        for (lasts, expected) in [(1_000_000, 2), (1_000_001, 3), (1_999_999, 3)] {
+            // The clock may stand at nearly the next millisecond.
+            assert_eq!(end(0, Duration::from_nanos(lasts)), expected);
+        }
+    }
 }

@@ -5,6 +5,9 @@
 //! dies. What is written goes to a new file, to the disk, and then under the old
 //! name: a crash at any moment leaves the old state or the new one. A file stays
 //! when its lock is free, for the next token.
+//!
+//! The first line of a file names the machine and its start. Another machine has another clock,
+//! so it refuses the file; after a restart, nobody holds the lock any more.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,13 +20,14 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::lock::{Lock, NotALock};
+use crate::lock::Lock;
 
 /// A file's name has at most 255 bytes, and a byte of a key takes up to three.
 pub(crate) const MAX_KEY_BYTES: usize = 80;
 
 const GUARD: &str = ".lock";
 const NEW: &str = ".new";
+const CHECK: &str = ".check";
 
 /// A change takes about as long as the disk.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
@@ -97,6 +101,17 @@ pub(crate) fn look(directory: &Path, key: &str) -> Result<(Lock, u64), Error> {
     Ok((lock, now))
 }
 
+/// Whether locks can be kept in the directory: makes a file there and removes it.
+pub(crate) fn check(directory: &Path) -> Result<(), Error> {
+    let path = directory.join(CHECK);
+    File::create(&path).map_err(at(&path))?;
+    match fs::remove_file(&path) {
+        // Another process checks the directory just now.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(at(&path)),
+    }
+}
+
 /// The keys of all files.
 pub(crate) fn keys(directory: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(directory).map_err(at(directory))?;
@@ -140,14 +155,20 @@ fn read(path: &Path) -> Result<Lock, Error> {
         }
         Err(error) => return Err(at(path)(error)),
     };
-    let lock = text.split_once('\n').and_then(|(boot, lock)| {
-        let lock = lock.parse().ok()?;
-        Some((boot, lock))
+    let refused = |why| at(path)(io::Error::new(ErrorKind::InvalidData, why));
+    let lock = text.split_once('\n').and_then(|(start, lock)| {
+        let (machine, boot) = start.split_once(' ')?;
+        Some((machine, boot, lock.parse().ok()?))
     });
-    let Some((boot, lock)) = lock else {
-        let cause = io::Error::new(ErrorKind::InvalidData, format!("{NotALock:?}"));
-        return Err(at(path)(cause));
-    };
+    let (machine, boot, lock): (_, _, Lock) = lock
+        .ok_or_else(|| refused("it is no lock; give locks a directory of their own".to_owned()))?;
+    if machine != clock::machine().map_err(at(path))? {
+        return Err(refused(format!(
+            "it was written by another machine ({machine}), which has another clock; a directory \
+             of locks is for one machine. If this is the same one with a new name, remove the file \
+             while nobody uses the lock: its tokens then start again"
+        )));
+    }
     if boot == clock::boot().map_err(at(path))? {
         return Ok(lock);
     }
@@ -160,12 +181,13 @@ fn read(path: &Path) -> Result<Lock, Error> {
 /// Under the file's name is the old state until the last step, and then the new one.
 fn write(path: &Path, lock: &Lock) -> Result<(), Error> {
     let new = with_ending(path, NEW);
-    let written = clock::boot().and_then(|boot| {
+    let written = || {
+        let (machine, boot) = (clock::machine()?, clock::boot()?);
         let mut file = File::create(&new)?;
-        write!(file, "{boot}\n{lock}")?;
+        write!(file, "{machine} {boot}\n{lock}")?;
         file.sync_all()
-    });
-    written.map_err(at(&new))?;
+    };
+    written().map_err(at(&new))?;
     fs::rename(new, path).map_err(at(path))
 }
 

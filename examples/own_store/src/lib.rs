@@ -5,6 +5,10 @@
 //! rise across a crash of the machine. The engine does most of the work: it waits, retries, gives
 //! back what a caller left behind, and tells an outage from a lock that is held.
 //!
+//! It is for one machine and a local disk: another machine has another clock, and refuses the
+//! files. Nothing may clean the directory up as it does with temporary files. If the directory is
+//! removed, or lies in memory (`tmpfs`) and the machine restarts, the tokens start again.
+//!
 //! - `clock.rs`: the time that all processes of a machine have in common.
 //! - `lock.rs`: what is known of a lock, and what may be done with it.
 //! - `files.rs`: one lock, one file, changed by one process at a time.

@@ -5,7 +5,7 @@
 //! gives back what it has done.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a look may take, so that one lock that is stuck does not keep the others waiting.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
 
+/// How many files are read in one part of a list.
+const LISTED_AT_ONCE: usize = 1000;
+
 /// Locks in a directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -44,10 +47,20 @@ pub struct Question<T> {
     thread: JoinHandle<Result<T, files::Error>>,
 }
 
-/// What an acquisition remembers: its question, for as long as it is not answered.
+/// What an operation remembers from attempt to attempt.
 #[derive(Debug, Default)]
 pub struct Notes {
+    /// The question of an acquisition, for as long as it is not answered.
     asked: Option<Question<Answer>>,
+    /// The part of a list that is done.
+    listing: Option<Listing>,
+}
+
+/// A list, which is made in parts.
+#[derive(Debug)]
+struct Listing {
+    left: Vec<String>,
+    locks: Vec<LockInfo>,
 }
 
 impl Store for Directory {
@@ -73,7 +86,7 @@ impl Store for Directory {
 
     async fn check(&self, deadline: Deadline) -> Attempted<()> {
         let path = self.path.clone();
-        let asked = self.ask(move || files::keys(&path).map(drop));
+        let asked = self.ask(move || files::check(&path));
         self.answer(asked, deadline).await
     }
 
@@ -112,11 +125,11 @@ impl Store for Directory {
         // Asked before, and not yet answered: that answer will do.
         let question = notes.asked.get_or_insert_with(|| {
             let owner = request.owner.to_string();
-            let ttl = clock::millis(request.ttl);
+            let ttl = request.ttl;
             self.ask_to_change(&request.key, deadline, move |lock, now| {
-                let waits_until = matches!(want, Want::Queue { .. })
-                    .then(|| now + clock::millis(Self::DEAD_AFTER));
-                lock.take(&owner, now + ttl, waits_until)
+                let waits_until =
+                    matches!(want, Want::Queue { .. }).then(|| clock::end(now, Self::DEAD_AFTER));
+                lock.take(&owner, clock::end(now, ttl), waits_until)
             })
         });
         let sent_at = question.sent_at;
@@ -139,9 +152,9 @@ impl Store for Directory {
     async fn renew(&self, due: &mut [Due<Self>], deadline: Deadline) -> Vec<Attempted<Renewed>> {
         // All are asked at once, so that a file that is stuck takes no time from the others.
         let asked = due.iter().map(|Due { request, .. }| {
-            let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
+            let (owner, ttl) = (request.owner.to_string(), request.ttl);
             self.ask_to_change(&request.key, deadline, move |lock, now| {
-                lock.extend(&owner, now + ttl)
+                lock.extend(&owner, clock::end(now, ttl))
             })
         });
         let asked: Vec<_> = asked.collect();
@@ -226,7 +239,7 @@ impl Store for Directory {
                 if beat {
                     return files::change(&path, &key, deadline, |lock, now| {
                         for owner in &owners {
-                            lock.keep_place(owner, now + clock::millis(Self::DEAD_AFTER));
+                            lock.keep_place(owner, clock::end(now, Self::DEAD_AFTER));
                         }
                         calls(lock)
                     });
@@ -269,13 +282,21 @@ impl Store for Directory {
         attempt: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (path, prefix) = (self.path.clone(), prefix.to_owned());
+        let listing = attempt.notes.listing.take();
         let asked = self.ask(move || {
-            let keys = files::keys(&path)?.into_iter();
-            let keys = keys.filter(|key| key.starts_with(&prefix));
-            keys.filter_map(|key| info(&path, key).transpose())
-                .collect()
+            let mut listing = match listing {
+                Some(listing) => listing,
+                None => Listing::of(files::keys(&path)?, &prefix),
+            };
+            listing.look_at_some(&path)?;
+            Ok(listing)
         });
-        self.answer(asked, attempt.deadline).await.map(Some)
+        let listing = self.answer(asked, attempt.deadline).await?;
+        if listing.left.is_empty() {
+            return Ok(Some(listing.locks));
+        }
+        attempt.notes.listing = Some(listing);
+        Ok(None)
     }
 }
 
@@ -342,8 +363,13 @@ fn answered<T>(
 fn failure(error: files::Error) -> Failure {
     match error.cause.kind() {
         ErrorKind::TimedOut => Failure::silent(Applied::No),
-        ErrorKind::InvalidData => {
-            let message = format!("{error}; give locks a directory of their own");
+        // These would be refused again.
+        ErrorKind::InvalidData => Failure::refused(BackendError::new(
+            BackendErrorKind::Config,
+            error.to_string(),
+        )),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            let message = format!("{error}; let the user of this process write to the directory");
             Failure::refused(BackendError::new(BackendErrorKind::Config, message))
         }
         _ => {
@@ -353,7 +379,30 @@ fn failure(error: files::Error) -> Failure {
     }
 }
 
-fn info(path: &std::path::Path, key: String) -> Result<Option<LockInfo>, files::Error> {
+impl Listing {
+    fn of(mut keys: Vec<String>, prefix: &str) -> Self {
+        keys.retain(|key| key.starts_with(prefix));
+        Self {
+            left: keys,
+            locks: Vec::new(),
+        }
+    }
+
+    fn look_at_some(&mut self, path: &Path) -> Result<(), files::Error> {
+        let rest = self.left.len().saturating_sub(LISTED_AT_ONCE);
+        for key in self.left.drain(rest..) {
+            match info(path, key) {
+                Ok(lock) => self.locks.extend(lock),
+                // It is no lock, or none of this machine.
+                Err(error) if error.cause.kind() == ErrorKind::InvalidData => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn info(path: &Path, key: String) -> Result<Option<LockInfo>, files::Error> {
     let (lock, now) = files::look(path, &key)?;
     let waiters = lock.queue.iter();
     let waiters = waiters.map(|place| WaiterInfo::new(place.owner.clone(), Mode::Write));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dlock::store::Deadline;
 use dlock::{Config, LockManager};
 use dlock_conformance::support::dir::TempDir;
+use dlock_conformance::support::locks::{had, is_misconfigured, says};
 use dlock_conformance::support::wait::{HANG, within};
 use tokio::runtime::Builder;
 
@@ -139,4 +140,45 @@ async fn a_stuck_lock_keeps_no_other_from_its_waiters() {
     let served = served.expect("no panic").expect("the lock");
     served.release().await.expect("the release");
     of_the_stuck.abort();
+}
+
+/// As on a network file system, where each machine has a clock of its own.
+#[tokio::test]
+async fn the_lock_of_another_machine_is_refused() {
+    let dir = TempDir::default();
+    let manager = manager(dir.path()).await;
+    had(&manager, "key").await;
+    let file = dir.path().join("key");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let (_, rest) = text.split_once(' ').expect("the machine");
+    std::fs::write(&file, format!("another {rest}")).expect("the file");
+    let answer = within(HANG, manager.lock("key").acquire()).await;
+    says(&is_misconfigured(answer), &["/key`", "another machine"]);
+}
+
+#[tokio::test]
+async fn what_is_no_lock_is_refused_and_not_listed() {
+    let dir = TempDir::default();
+    let manager = manager(dir.path()).await;
+    std::fs::write(dir.path().join("notes"), "not a lock").expect("the file");
+    // A list of so many is made in parts.
+    for number in 0..1500 {
+        let note = dir.path().join(format!("note-{number}"));
+        std::fs::write(note, "not a lock").expect("the file");
+    }
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let listed = within(HANG, manager.list("")).await.expect("the list");
+    assert_eq!(listed.len(), 1);
+    let answer = within(HANG, manager.lock("notes").acquire()).await;
+    says(&is_misconfigured(answer), &["/notes`", "no lock"]);
+    guard.release().await.expect("the release");
+}
+
+/// It would otherwise be told only by the first lock.
+#[tokio::test]
+async fn a_directory_that_cannot_be_written_is_told_at_once() {
+    let config = Config::with_backend(crate::directory("/proc/self/task"));
+    let answer = within(HANG, LockManager::connect(config)).await;
+    let error = answer.expect_err("nobody can make a file there");
+    says(&error, &["/proc/self/task/.check`"]);
 }
