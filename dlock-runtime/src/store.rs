@@ -30,6 +30,11 @@ pub use crate::simulated::Simulated;
 /// [`Engine`](crate::Engine) makes a backend of it. The example `own_store` is a small, complete
 /// store that keeps locks in a directory of files; `docs/design/a-new-store.md` explains it step
 /// by step. Both are young: what a store must provide may change with any minor version.
+///
+/// All operations may run at once, on any runtime, also several for one owner: a cleanup may send
+/// a [`release`](Self::release) beside a [`take`](Self::take) that is in flight. Only
+/// [`recheck`](Self::recheck) is not called again before it has ended. The store ends each attempt
+/// by its deadline, for example by [`Time::bound`]; the engine sets no timer around it.
 pub trait Store: Send + Sync + Sized + 'static {
     /// The settings from its URL. A copy of them makes another backend, not yet connected.
     type Config: Clone + fmt::Debug + Send + Sync + 'static;
@@ -39,8 +44,9 @@ pub trait Store: Send + Sync + Sized + 'static {
     type Record: Clone + Send + Sync + 'static;
 
     /// What one operation remembers from attempt to attempt, including commands that are in
-    /// flight. It lives as long as the caller waits, and is passed to [`abandon`](Self::abandon)
-    /// when the caller leaves.
+    /// flight. It lives as long as the caller waits. That of an acquisition ([`take`](Self::take),
+    /// [`wait`](Self::wait)) is passed to [`abandon`](Self::abandon) when the caller leaves; that
+    /// of any other operation is dropped.
     type Notes: Default + Send + 'static;
 
     /// Commands that were in flight when the caller left.
@@ -176,7 +182,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Asks for the lock.
+    /// Asks for the lock. A command without an answer is repeated, so an owner that holds the lock
+    /// already is granted it again, with the same token and a lease that starts anew; with
+    /// [`Want::Queue`], an owner that has a place keeps it. Only [`Want::First`] after
+    /// [`Opening::First`] is never repeated.
+    ///
+    /// The lease must not be shorter than [`Request::ttl`], counted from
+    /// [`Granted::sent_at`]: a store with coarser time rounds up.
     fn take(
         &self,
         request: &Request,
@@ -371,7 +383,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// The locks whose keys begin with `prefix` and that are held or remembered as done. `None`:
     /// there is more to ask, and the next call gets as much time again.
     ///
-    /// A store provides this or [`list_some`](Self::list_some); each has the other as its
+    /// A store must provide this or [`list_some`](Self::list_some), since each has the other as its
     /// default. This one suits a store that gets all locks by one query.
     fn list(
         &self,
@@ -418,7 +430,9 @@ impl<'a, S: Store> Attempt<'a, S> {
 /// The result of one attempt, or of a step of it.
 pub type Attempted<T> = Result<T, Failure>;
 
-/// What a store is given when it is opened. It must get time and tasks only from here.
+/// What a store is given when it is opened. It must get time and tasks only from here, so that
+/// tests can simulate both, and its tasks run on the manager's runtime, which no caller blocks. A
+/// store keeps what it needs of it, at least the [`time`](Self::time).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Context {
@@ -545,9 +559,11 @@ impl<S: Store> Behind<S> {
 /// A lock that was granted.
 #[non_exhaustive]
 pub struct Granted<S: Store> {
-    /// The first of the token numbers that were drawn; 0 from a store without tokens.
+    /// The first of the [`TOKENS_PER_GRANT`](crate::TOKENS_PER_GRANT) numbers that each grant draws;
+    /// 0 from a store without tokens.
     pub token: u64,
-    /// When the request was sent from which the lease counts.
+    /// A time no later than when the request was sent from which the lease counts: it is read
+    /// before the request is sent.
     pub sent_at: Instant,
     /// What proves the grant.
     pub record: S::Record,
@@ -717,6 +733,11 @@ pub enum Next {
 /// release that is repeated for as long as an outage lasts, for each call that failed in it, and
 /// a shutdown waits for that. So an error from before anything was sent or changed is
 /// [`No`](Self::No).
+///
+/// For a release and for [`Store::forget`], [`OnItsWay`](Self::OnItsWay) and
+/// [`Unknown`](Self::Unknown) mean that this attempt may have done it: if the next one finds
+/// nothing, the operation has succeeded. For [`Store::break_off`], all but [`No`](Self::No) mean
+/// this. A renewal is repeated in any case, and this is not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Applied {
