@@ -408,7 +408,8 @@ fn info(path: &Path, key: String) -> Result<Option<LockInfo>, files::Error> {
     let waiters = waiters.map(|place| WaiterInfo::new(place.owner.clone(), Mode::Write));
     let waiters: Vec<_> = waiters.collect();
     Ok(lock.holder.map(|holder| {
-        let expires_in = Duration::from_millis(holder.until - now);
+        // Without what was rounded up.
+        let expires_in = Duration::from_millis((holder.until - now).saturating_sub(1));
         let holder = HolderInfo::new(holder.owner, Some(expires_in));
         LockInfo::new(key, Mode::Write, vec![holder], waiters.len()).with_queue(waiters)
     }))
