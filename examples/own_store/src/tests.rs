@@ -136,7 +136,7 @@ async fn a_stuck_lock_keeps_no_other_from_its_waiters() {
     let free = guards.pop().expect("two");
     free.release().await.expect("the release");
     // Without a beat, it would ask by itself after four seconds.
-    let served = within(Duration::from_secs(2), of_the_free).await;
+    let served = within(Duration::from_secs(3), of_the_free).await;
     let served = served.expect("no panic").expect("the lock");
     served.release().await.expect("the release");
     of_the_stuck.abort();
