@@ -413,6 +413,7 @@ pub trait Store: Send + Sync + Sized + 'static {
 
 /// One attempt of an operation. A primitive of an operation that has nothing to remember is given
 /// the deadline alone.
+#[non_exhaustive]
 pub struct Attempt<'a, S: Store> {
     /// The time by which it must have ended.
     pub deadline: Deadline,
@@ -745,7 +746,7 @@ pub enum Applied {
     No,
     /// It was answered, and may have been run in part: the request may have the lock or a place.
     Answered,
-    /// The answer may still come; the attempt holds what is in flight.
+    /// The answer may still come; the notes hold what is in flight.
     OnItsWay,
     /// The answer will not come, and the command may still be run.
     Unknown {

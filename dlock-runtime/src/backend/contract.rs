@@ -410,8 +410,8 @@ impl Request {
     }
 
     /// The owner under which the store was last asked for this request or one made from it.
-    pub(crate) fn asker(&self) -> Owner {
-        self.progress.asker().unwrap_or(self.owner)
+    pub(crate) fn current_owner(&self) -> Owner {
+        self.progress.current_owner().unwrap_or(self.owner)
     }
 
     /// This request, with the note that another request follows its release.

@@ -119,8 +119,8 @@ fn warn(name: &str, most: u32, other: u32, whose: &str, differs: &Differs) {
     tracing::warn!(
         target: "dlock::permits",
         "lock `{}`: one caller asks for one of {most} permits, and {whose} for one of {other}; each \
-         goes by its own number. If that is not meant, name the number in one place. Warn once for \
-         this lock{more}",
+         goes by its own number. If that is not meant, name the number in one place. This is told \
+         once for this lock{more}",
         Shown(name)
     );
 }

@@ -29,7 +29,7 @@ struct Heard {
     /// The store was asked again after it last said that somebody holds the lock.
     asks_again: bool,
     /// The owner under which the store is asked now, if it is not the request's own.
-    asker: Option<Owner>,
+    current_owner: Option<Owner>,
     /// When a quorum granted the lock, in unix ms by this host's clock.
     held_since: Option<NonZeroU64>,
     /// Where to report callers that go by another number of permits.
@@ -45,7 +45,7 @@ impl Progress {
                 held: None,
                 asked: Some(begun),
                 asks_again: false,
-                asker: None,
+                current_owner: None,
                 held_since: None,
                 numbers: None,
             })),
@@ -90,11 +90,11 @@ impl Progress {
     }
 
     pub(super) fn asks_as(&self, owner: Owner) {
-        self.heard.lock().asker = Some(owner);
+        self.heard.lock().current_owner = Some(owner);
     }
 
-    pub(super) fn asker(&self) -> Option<Owner> {
-        self.heard.lock().asker
+    pub(super) fn current_owner(&self) -> Option<Owner> {
+        self.heard.lock().current_owner
     }
 
     pub(super) fn held_since(&self) -> Option<u64> {

@@ -342,8 +342,8 @@ macro_rules! here_or_on_manager {
     ($running:expr, $ask:ident($what:expr $(, $number:expr)?)) => {{
         let running = $running;
         if D::Store::ON_MANAGER {
-            let (home, what) = (Arc::clone(running), $what.to_owned());
-            let asked = async move { home.$ask(&what $(, $number)?).await };
+            let (there, what) = (Arc::clone(running), $what.to_owned());
+            let asked = async move { there.$ask(&what $(, $number)?).await };
             running.on_manager(asked).await?
         } else {
             running.$ask($what $(, $number)?).await
@@ -405,8 +405,8 @@ impl<D: Driven> Backend for D {
         if !D::Store::ON_MANAGER {
             return running.try_acquire(request).await;
         }
-        let (home, asked) = (Arc::clone(running), request.clone());
-        let trying = async move { home.try_acquire(&asked).await };
+        let (there, asked) = (Arc::clone(running), request.clone());
+        let trying = async move { there.try_acquire(&asked).await };
         running.ask_on_manager(request, trying).await
     }
 
@@ -415,8 +415,8 @@ impl<D: Driven> Backend for D {
         if !D::Store::ON_MANAGER {
             return running.acquire(request).await;
         }
-        let (home, asked) = (Arc::clone(running), request.clone());
-        let acquiring = async move { home.acquire(&asked).await };
+        let (there, asked) = (Arc::clone(running), request.clone());
+        let acquiring = async move { there.acquire(&asked).await };
         running.ask_on_manager(request, acquiring).await
     }
 
@@ -445,8 +445,8 @@ impl<D: Driven> Backend for D {
 
     async fn raise_tokens(&self, floor: u64) -> Result<(), BackendError> {
         let running = self.engine().running()?;
-        let home = Arc::clone(running);
-        let raised = running.on_manager(async move { home.raise_tokens(floor).await });
+        let there = Arc::clone(running);
+        let raised = running.on_manager(async move { there.raise_tokens(floor).await });
         raised.await?
     }
 

@@ -269,7 +269,7 @@ impl LockError {
     ///
     /// ```
     /// # use dlock_runtime as dlock;
-    /// # fn in_message(error: &dlock::LockError) {
+    /// # fn told(error: &dlock::LockError) {
     /// if let Some(cause) = error.cause() {
     ///     println!("{cause:?}");
     /// }

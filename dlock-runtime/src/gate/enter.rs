@@ -37,7 +37,7 @@ impl Gate {
             loop {
                 match poll_fn(|cx| waiting.poll(cx)).await {
                     Stage::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
-                    Stage::Failed(not_had) => return Err(not_had),
+                    Stage::Failed(not_granted) => return Err(not_granted),
                     Stage::Lead(mut lead) => {
                         let Waiting { queue, ticket } = &waiting;
                         let answer = match lead.answer.take() {
@@ -102,13 +102,13 @@ impl Gate {
         entry: &Entry<'_>,
     ) -> Result<Turn, NotGranted> {
         let labels = entry.section.labels();
-        let guard = answer.inspect_err(|not_had| match not_had {
+        let guard = answer.inspect_err(|not_granted| match not_granted {
             NotGranted::Busy => {}
-            NotGranted::Done => queue.fail_who_waited(lead.number, not_had),
-            NotGranted::TakenOut => queue.place_was_taken(not_had),
+            NotGranted::Done => queue.fail_who_waited(lead.number, not_granted),
+            NotGranted::TakenOut => queue.place_was_taken(not_granted),
             NotGranted::Store(error) => {
                 labels.store_error("acquire", error);
-                queue.fail_all(not_had);
+                queue.fail_all(not_granted);
             }
             // Concerns this request only: the next task asks for itself.
             NotGranted::TooLate(error) => labels.store_error("acquire", error),

@@ -315,23 +315,23 @@ impl Queue {
     }
 
     /// Fails all waiters: in an outage they would only find it out again, one after the other.
-    pub(super) fn fail_all(&self, not_had: &NotGranted) {
+    pub(super) fn fail_all(&self, not_granted: &NotGranted) {
         let waiters = std::mem::take(&mut self.state.lock().waiters);
-        fail(waiters, not_had);
+        fail(waiters, not_granted);
     }
 
     /// An operator has removed a request from the store's queue. If it was the only one, all
     /// waiters have lost their place with it; otherwise only the task that asked is told.
-    pub(super) fn place_was_taken(&self, not_had: &NotGranted) {
+    pub(super) fn place_was_taken(&self, not_granted: &NotGranted) {
         let is_alone = self.state.lock().leads.out() == 1;
         if is_alone {
-            self.fail_all(not_had);
+            self.fail_all(not_granted);
         }
     }
 
     /// Fails the tasks that waited when the store was asked. The answer may be outdated for
     /// those that came later, so they ask for themselves.
-    pub(super) fn fail_who_waited(&self, number: LeadNumber, not_had: &NotGranted) {
+    pub(super) fn fail_who_waited(&self, number: LeadNumber, not_granted: &NotGranted) {
         let waited = {
             let mut state = self.state.lock();
             let before = state.leads.get(number).came_before;
@@ -339,7 +339,7 @@ impl Queue {
             let since = state.waiters.split_off(waited);
             std::mem::replace(&mut state.waiters, since)
         };
-        fail(waited, not_had);
+        fail(waited, not_granted);
     }
 
     /// Whether this task came after the last question of the lead was asked.
@@ -416,9 +416,9 @@ impl Queue {
     }
 }
 
-fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotGranted) {
+fn fail(waiters: VecDeque<Arc<Ticket>>, not_granted: &NotGranted) {
     for waiter in waiters {
-        let _gone = waiter.give(Stage::Failed(not_had.clone()));
+        let _gone = waiter.give(Stage::Failed(not_granted.clone()));
     }
 }
 

@@ -74,7 +74,7 @@ impl Queues {
                 && lock
                     .holders
                     .iter()
-                    .any(|holder| backend.is_owner(holder, request.asker()))
+                    .any(|holder| backend.is_owner(holder, request.current_owner()))
             {
                 ticket.show();
             }

@@ -12,8 +12,8 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 
 /// The voters that decided the election are raised at once. Those that vote after them are raised
-/// too if the first ones have not all answered within this time. Usually they have, so a late vote
-/// costs no command.
+/// too if the first ones make no majority within this time; at once, if they no longer can. Usually
+/// they do, so a late vote costs no command.
 const FOR_THE_FIRST: Duration = Duration::from_millis(20);
 
 /// How long late votes are awaited when the grant needs them. After that, another election has

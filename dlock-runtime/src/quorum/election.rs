@@ -290,7 +290,7 @@ mod tests {
         let request = Request::new("key", Mode::Write, Duration::from_secs(1));
         let next = |notes: &mut Notes<()>| {
             let election = notes.next(&request).expect("a random number");
-            assert_eq!(request.asker(), election.owner);
+            assert_eq!(request.current_owner(), election.owner);
             election.owner
         };
         let first = next(&mut notes);

@@ -146,7 +146,7 @@ impl Listener for VoterListener {
 
     fn given_back(&self, key: &str, owner: &str) {
         if let Some((key, _)) = self.subscriptions.keys.lock().get_key_value(key) {
-            self.turns.released_by(key, owner, self.time.now());
+            self.turns.heard_release_of(key, owner, self.time.now());
         }
     }
 

@@ -138,7 +138,7 @@ impl Round {
 
 impl Turns {
     /// A voter reports that the owner of this name has released the lock. Each voter does.
-    pub(super) fn released_by(&self, key: &Arc<str>, owner: &str, now: Instant) {
+    pub(super) fn heard_release_of(&self, key: &Arc<str>, owner: &str, now: Instant) {
         let Some(process) = Process::of(owner) else {
             return;
         };
@@ -311,9 +311,9 @@ mod tests {
                 .enumerate()
                 .filter(|(other, _)| *other != who)
             {
-                turns.released_by(&KEY.into(), &release, self.now);
+                turns.heard_release_of(&KEY.into(), &release, self.now);
                 if let Some(late) = &late {
-                    turns.released_by(&KEY.into(), late, self.now);
+                    turns.heard_release_of(&KEY.into(), late, self.now);
                 }
             }
             for told in [others, others / 2].into_iter().filter(|told| *told > 0) {
@@ -393,7 +393,7 @@ mod tests {
     fn who_is_new_asks_before_the_one_that_had_the_lock_last() {
         let (turns, now) = (Turns::default(), Instant::now());
         for number in 1..=3 {
-            turns.released_by(&KEY.into(), &owner(number, 1), now);
+            turns.heard_release_of(&KEY.into(), &owner(number, 1), now);
         }
         assert_eq!(turns.pause(KEY, process(0)), 2 * SHORTEST);
         assert_eq!(turns.pause(KEY, process(3)), 3 * SHORTEST);
@@ -405,7 +405,7 @@ mod tests {
         let (turns, now) = (Turns::default(), Instant::now());
         let own = process(0);
         for number in 1..1_000 {
-            turns.released_by(&KEY.into(), &owner(number, 1), now);
+            turns.heard_release_of(&KEY.into(), &owner(number, 1), now);
             let pause = turns.pause(KEY, own);
             let known = turns.rounds.lock()[KEY].order.len();
             assert!(known <= 2 + PASSED_OVER as usize, "{known}");
@@ -460,12 +460,12 @@ mod tests {
     #[test]
     fn what_is_known_is_kept_while_there_is_room_or_it_is_news() {
         let (turns, now) = (Turns::default(), Instant::now());
-        turns.released_by(&KEY.into(), &owner(1, 1), now);
+        turns.heard_release_of(&KEY.into(), &owner(1, 1), now);
         let later = now + 2 * FORGOTTEN;
-        turns.released_by(&KEY.into(), &owner(2, 1), later);
+        turns.heard_release_of(&KEY.into(), &owner(2, 1), later);
         assert_eq!(turns.pause(KEY, process(0)), SHORTEST);
         for number in 0..100 {
-            turns.released_by(&format!("key:{number}").into(), &owner(1, number), later);
+            turns.heard_release_of(&format!("key:{number}").into(), &owner(1, number), later);
         }
         assert_eq!(turns.rounds.lock().len(), 101);
     }
@@ -474,7 +474,7 @@ mod tests {
     fn only_the_last_releases_are_remembered() {
         let (turns, now) = (Turns::default(), Instant::now());
         for sequence in 0..1_000 {
-            turns.released_by(&KEY.into(), &owner(1, sequence), now);
+            turns.heard_release_of(&KEY.into(), &owner(1, sequence), now);
         }
         assert_eq!(turns.rounds.lock()[KEY].reported.len(), REPORTED);
     }
@@ -484,7 +484,7 @@ mod tests {
         let turns = Turns::default();
         let mut now = Instant::now();
         for number in 0..100 {
-            turns.released_by(&format!("key:{number}").into(), &owner(0, number), now);
+            turns.heard_release_of(&format!("key:{number}").into(), &owner(0, number), now);
             now += FORGOTTEN;
         }
         assert!(turns.rounds.lock().capacity() < 10);

@@ -4,14 +4,14 @@
 
 use std::future::ready;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{self, timeout, timeout_at};
 
 use crate::apart::all;
 use crate::backend::{Protocol, Servers};
@@ -251,7 +251,7 @@ fn contains(text: &[u8], words: &str) -> bool {
 async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
     let mut stream = timeout(ANSWER, connect(host)).await.ok()?.ok()?;
     let mut answer = Vec::new();
-    let mut until = Instant::now() + wait;
+    let mut until = time::Instant::now() + wait;
     if !words.is_empty() && stream.write_all(words).await.is_err() {
         return Some(answer);
     }
@@ -261,7 +261,7 @@ async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
             Ok(Ok(length @ 1..)) => answer.extend_from_slice(&piece[..length]),
             _ => break,
         }
-        until = until.min(Instant::now() + REST);
+        until = until.min(time::Instant::now() + REST);
     }
     Some(answer)
 }

@@ -39,8 +39,6 @@ macro_rules! driven {
 
 #[cfg(feature = "servers")]
 mod address;
-#[cfg(any(feature = "redis", feature = "sqlx"))]
-mod asker;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(any(feature = "etcd", feature = "sqlx"))]
@@ -63,6 +61,8 @@ pub mod redis;
 mod since;
 #[cfg(feature = "sqlx")]
 mod sql;
+#[cfg(any(feature = "redis", feature = "sqlx"))]
+mod stored_owner;
 #[cfg(feature = "sqlx")]
 pub use self::sql::Sql;
 #[cfg(feature = "mysql")]

@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
 use self::scripted::{
-    AtHome, Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim,
-    Tried, foreign,
+    Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, OnManager, Proof, Scripted, Session,
+    Sim, Tried, foreign,
 };
 use super::bare::{self, Said};
 use super::events::Events;
@@ -118,7 +118,7 @@ macro_rules! every_store {
             in_haste: Hasty,
             with_a_session: Session,
             with_leases_that_last: Lasting,
-            on_manager: AtHome,
+            on_manager: OnManager,
             without_a_queue: Number
         }
     };
@@ -130,7 +130,7 @@ macro_rules! every_queue {
             without_a_record: (),
             in_haste: Hasty,
             with_a_session: Session,
-            on_manager: AtHome
+            on_manager: OnManager
         }
     };
 }
@@ -2065,9 +2065,9 @@ fn who_has_lost_its_place_takes_another() {
 /// A runtime stands still when the lock is passed on to it. The lock is held for its ttl, and then
 /// others get it.
 #[test]
-fn a_caller_that_stands_still_holds_up_nobody_at_home() {
+fn a_caller_that_stands_still_holds_up_nobody_on_the_manager() {
     paused(|| async {
-        let (sim, engine) = start::<AtHome>().await;
+        let (sim, engine) = start::<OnManager>().await;
         let other = held_by_another(&sim);
         let (this, next) = (request(), request());
         let caller = Executor::new();
@@ -2090,10 +2090,10 @@ fn a_caller_that_stands_still_holds_up_nobody_at_home() {
 
 /// The caller leaves before it hears of the grant.
 #[test]
-fn what_nobody_heard_of_goes_back_at_home() {
+fn what_nobody_heard_of_goes_back_on_the_manager() {
     paused(|| async {
         for waits in [false, true] {
-            let (sim, engine) = start::<AtHome>().await;
+            let (sim, engine) = start::<OnManager>().await;
             let request = request();
             {
                 let asking = async {

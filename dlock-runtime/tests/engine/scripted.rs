@@ -626,9 +626,9 @@ impl Proof for Lasting {
 
 /// A session whose leases this process ends, with all operations on the manager's runtime.
 #[derive(Clone, Debug)]
-pub(super) struct AtHome(u64);
+pub(super) struct OnManager(u64);
 
-impl Proof for AtHome {
+impl Proof for OnManager {
     const OPENING: Opening = Opening::Place;
     const EXPIRES: bool = false;
     const ON_MANAGER: bool = true;
@@ -1162,7 +1162,7 @@ impl<P: Proof> Store for Scripted<P> {
         self.sim.state().ended.contains(&scope.0)
     }
 
-    async fn wait(&self, _request: &Request, watch: Before, _attempt: &mut Notes) -> Attempted<()> {
+    async fn wait(&self, _request: &Request, watch: Before, _notes: &mut Notes) -> Attempted<()> {
         if watch.fails {
             let lasts = self.sim.state().watch_fails_after;
             sleep(ONE_WAY + lasts).await;

@@ -93,7 +93,13 @@ fn two_numbers_for_one_key_are_told_once_for_the_key() {
         drop((first, second));
         let told = log.lines_with("dlock::permits");
         assert_eq!(told.len(), 1, "{told:?}");
-        for word in ["WARN", "`api:acme`", "one of 1 permits", "one of 2"] {
+        for word in [
+            "WARN",
+            "`api:acme`",
+            "one of 1 permits",
+            "one of 2",
+            "is told once",
+        ] {
             assert!(told[0].contains(word), "{told:?}");
         }
         // A call that re-enters, and a key among others.

@@ -215,7 +215,7 @@ impl Key {
                     return Ok(QueuePosition::Nowhere);
                 }
                 Err(failed) if is_new => return Err(failed.into()),
-                Err(failed) => return Err(key_may_exist(failed.into())),
+                Err(failed) => return Err(of_existing_key(failed.into())),
             };
             if !answer.answer.succeeded() {
                 let place = batches.members.settings.place();
@@ -227,7 +227,7 @@ impl Key {
             let fate = self.fate(&answer);
             if fate == Some(Fate::There) {
                 let place = batches.members.settings.place();
-                self.floor = answer.floor(asked, &place).map_err(key_may_exist)?;
+                self.floor = answer.floor(asked, &place).map_err(of_existing_key)?;
             }
             match fate {
                 Some(Fate::WasThere) => continue,
@@ -409,7 +409,7 @@ pub(super) fn has_deleted(answer: &TxnResponse) -> bool {
         || second.any(|answer| matches!(answer, TxnOpResponse::Txn(second) if second.succeeded()))
 }
 
-/// The failure of a question about a key that is there.
-pub(super) fn key_may_exist(failure: Failure) -> Failure {
+/// The failure of a question about a key that may be there.
+pub(super) fn of_existing_key(failure: Failure) -> Failure {
     failure.with(Applied::Answered)
 }

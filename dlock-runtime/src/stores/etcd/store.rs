@@ -17,7 +17,7 @@ use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Asking, Fate, Key, Question, QueuePosition, has_deleted, key_may_exist};
+use super::queue::{Asking, Fate, Key, Question, QueuePosition, has_deleted, of_existing_key};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
 use super::survey::Survey;
@@ -409,7 +409,7 @@ impl EtcdStore {
         let unexpected_answer = || errors::unexpected_answer(&self.members.settings.place());
         match confirmed {
             None if key.lease().is_gone() => Ok(None),
-            None => Err(key_may_exist(Failure::not_sent())),
+            None => Err(of_existing_key(Failure::not_sent())),
             Some(sent_at) => Ok(Some(Granted {
                 token: of_transaction(key.create_revision, key.floor)
                     .ok_or_else(unexpected_answer)?,

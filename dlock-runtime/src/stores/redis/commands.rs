@@ -11,7 +11,7 @@ use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
 use crate::backend::owner::LONGEST_OWNER;
 use crate::duration::milliseconds_up;
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Takes a free lock. A token is drawn by a second command behind it, since one script that does
@@ -101,8 +101,8 @@ pub(super) fn renew(space: &Keyspace, request: &Request, token: u64, since: Opti
             true => usize::MAX,
         });
     let mut renew = Script::Renew.on(space, told, 3 + usize::from(since.is_some()));
-    let asker = Shown(StoredOwner::of(request));
-    renew.arg(asker).arg(ttl_ms(request)).arg(token);
+    let stored = Shown(StoredOwner::of(request));
+    renew.arg(stored).arg(ttl_ms(request)).arg(token);
     if let Some(since) = since {
         renew.arg(since);
     }
@@ -120,14 +120,14 @@ pub(super) fn release(
     if let Some(layout) = space.redisson() {
         return redisson::commands::release(layout, request, queued_by.is_some());
     }
-    let asker = StoredOwner::of(request);
+    let stored = StoredOwner::of(request);
     let mut release = Script::Release.on(space, space.script_keys(&request.key), 3);
-    match asker.mode.is_shared() {
-        false => release.arg(WriterValue(asker.owner)),
-        true => release.arg(Shown(asker)),
+    match stored.mode.is_shared() {
+        false => release.arg(WriterValue(stored.owner)),
+        true => release.arg(Shown(stored)),
     };
     if let Some(process) = queued_by {
-        release.arg(queue_entry(asker, ttl_ms(request), process));
+        release.arg(queue_entry(stored, ttl_ms(request), process));
     }
     if let Some(time) = done_for {
         release.arg(whole_ms(time));

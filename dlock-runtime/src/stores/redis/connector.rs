@@ -230,7 +230,7 @@ impl Listener {
         if let Some((entry, owner, key)) = self.space.parse_wake(message) {
             self.events.granted(owner, key, entry);
         } else {
-            let (channel, owner) = self.space.topic_of(channel);
+            let (channel, owner) = self.space.split_channel(channel);
             for key in self.space.freed_keys(channel) {
                 match owner {
                     Some(owner) => self.events.wake(owner, key),

@@ -16,8 +16,8 @@ use crate::apart::try_all;
 use crate::backend::{HolderInfo, Listed, LockInfo, Mode, WaiterInfo};
 use crate::deadline::Deadline;
 use crate::store::Failure;
-use crate::stores::asker::StoredOwner;
 use crate::stores::since;
+use crate::stores::stored_owner::StoredOwner;
 use crate::token::FencingToken;
 
 /// The most locks of a list that are looked at in one step, which has the time of one answer.
@@ -159,7 +159,7 @@ impl RedisStore {
         Ok(looked.into_iter().flatten().collect())
     }
 
-    /// The list of this attempt. It stays there, so that a failed step can be repeated.
+    /// The list in these notes. It stays there, so that a failed step can be repeated.
     fn listing_of<'a>(&self, notes: &'a mut Notes) -> Result<&'a mut Listing, Failure> {
         let listing = match notes.listing.take() {
             Some(listing) => listing,
@@ -262,10 +262,10 @@ fn fencing_token(number: &[u8]) -> Option<FencingToken> {
 fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
     let mut parts = std::str::from_utf8(entry).ok()?.split(':');
     let (mode, owner) = (parts.next()?, parts.next()?);
-    let asker = StoredOwner::read(owner)?;
+    let stored = StoredOwner::read(owner)?;
     let mode = match mode {
         "w" => Mode::Write,
-        _ => asker.mode,
+        _ => stored.mode,
     };
     Some(WaiterInfo::new(owner.to_owned(), mode))
 }

@@ -87,7 +87,7 @@ impl RedisStore {
                     if subscriptions.is_some_and(|subscriptions| {
                         let mut waiters = key.waiters.iter();
                         waiters.any(|waiter| {
-                            let heard = self.space().heard(&key.key, waiter.owner);
+                            let heard = self.space().topic(&key.key, waiter.owner);
                             subscriptions.is_disconnected(&heard)
                         })
                     }) {

@@ -258,7 +258,7 @@ impl Keyspace {
     }
 
     /// What an owner listens to while it waits for a lock.
-    pub(super) fn heard(&self, key: &Arc<str>, owner: Owner) -> Topic {
+    pub(super) fn topic(&self, key: &Arc<str>, owner: Owner) -> Topic {
         let by_owner = self.redisson().is_some_and(|layout| layout.recipe.queues());
         Topic {
             key: Arc::clone(key),
@@ -267,9 +267,9 @@ impl Keyspace {
     }
 
     /// The lock's channel for this channel, and the waiter, if the channel is for one waiter.
-    pub(super) fn topic_of<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
+    pub(super) fn split_channel<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
         match self {
-            Self::Redisson(layout) => layout.topic_of(channel),
+            Self::Redisson(layout) => layout.split_channel(channel),
             _ => (channel, None),
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;
-    use crate::stores::asker::StoredOwner;
+    use crate::stores::stored_owner::StoredOwner;
 
     const KEYS: [&str; 12] = [
         "a",
@@ -483,11 +483,11 @@ mod tests {
     #[test]
     fn messages_are_read_back() {
         let owner = Owner::unique();
-        let asker = StoredOwner {
+        let stored = StoredOwner {
             owner,
             mode: Mode::Write,
         };
-        let entry = queue_entry(asker, 30_000, Process::unique());
+        let entry = queue_entry(stored, 30_000, Process::unique());
         for space in spaces() {
             let message = format!("{entry} {}", space.lock("with a space"));
             let read = space.parse_wake(&message);

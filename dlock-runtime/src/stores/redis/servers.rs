@@ -132,7 +132,7 @@ impl RedisStore {
         }
     }
 
-    /// The node of a cluster that has a lock, if it is known. `None`: one server has all locks.
+    /// The node of a cluster that has a lock. `None`: it is not known, or one server has all locks.
     pub(super) fn node_of(&self, key: &str) -> Option<Arc<Address>> {
         match &self.route {
             Route::One(..) => None,
@@ -148,8 +148,8 @@ impl RedisStore {
         }
     }
 
-    /// In a cluster, the map of its slots may be wrong.
-    fn refresh_if_slot(&self) {
+    /// In a cluster, has the map of its slots read again soon: it may be wrong.
+    fn refresh_map_soon(&self) {
         if let Some(topology) = self.topology() {
             topology.map.refresh_soon();
         }
@@ -339,7 +339,7 @@ impl RedisStore {
             }
             Err(lost) => lost,
         };
-        self.refresh_if_slot();
+        self.refresh_map_soon();
         let applied = if let Lost::TooLate = lost {
             Applied::OnItsWay
         } else {
@@ -381,7 +381,7 @@ impl RedisStore {
                 Retry => Next::Pause,
                 Reconnect => {
                     from.discard();
-                    self.refresh_if_slot();
+                    self.refresh_map_soon();
                     Next::Pause
                 }
                 Moved | Ask | Cluster => self.redirected(from, &error, policy),

@@ -230,7 +230,7 @@ impl Store for RedisStore {
         match (&self.route, &self.subscriptions) {
             // Each slot has a counter of its own, so the script is the cheapest way. A place in
             // the queue needs a subscription first, and the lock may be free.
-            (_, Some(subscriptions)) if !subscriptions.is_subscribed(&self.heard(request)) => {
+            (_, Some(subscriptions)) if !subscriptions.is_subscribed(&self.topic(request)) => {
                 Opening::Try
             }
             (_, Some(_)) => Opening::Place,
@@ -563,8 +563,8 @@ impl RedisStore {
     }
 
     /// What the request listens to while it waits.
-    fn heard(&self, request: &Request) -> Topic {
-        self.space().heard(&request.key, request.owner)
+    fn topic(&self, request: &Request) -> Topic {
+        self.space().topic(&request.key, request.owner)
     }
 
     /// Asks for the lock by the script, which a waiter may repeat as often as it likes.
@@ -615,7 +615,7 @@ impl RedisStore {
     /// Subscribes before the request takes a place: a waiter that cannot be notified of its turn
     /// would be passed over. If the subscription fails, the request waits all the same.
     async fn listen(&self, request: &Request, deadline: Deadline) {
-        let heard = &self.heard(request);
+        let heard = &self.topic(request);
         match &self.route {
             Route::One(one, _) => match &self.subscriptions {
                 // Messages come over the manager's connection.

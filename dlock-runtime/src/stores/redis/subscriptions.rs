@@ -188,7 +188,7 @@ impl Subscriptions {
                 .space
                 .wake_channel(self.process, &heard.key, heard.owner);
             // Some keys share a channel.
-            let (of_lock, owner) = self.space.topic_of(&channel);
+            let (of_lock, owner) = self.space.split_channel(&channel);
             let mut of_channel = self.space.freed_keys(of_lock).map(|key| Topic {
                 key: Arc::from(key),
                 owner,
@@ -248,7 +248,7 @@ mod tests {
         let (old, _old_driver, _old_server) = silent(Duration::from_secs(60)).await;
         let (new, _new_driver, _new_server) = silent(Duration::from_secs(60)).await;
         let subscriptions = listening(&old);
-        let heard = Keyspace::Slots.heard(&Arc::from("key"), Owner::unique());
+        let heard = Keyspace::Slots.topic(&Arc::from("key"), Owner::unique());
         let task = &mut TaskContext::from_waker(Waker::noop());
         for (connection, is_open) in [(&old, true), (&old, true), (&new, false)] {
             let mut asked = pin!(subscriptions.listen(&heard, connection, Deadline::never()));
@@ -264,7 +264,7 @@ mod tests {
     async fn what_is_waited_for_again_is_heard() {
         let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
         let subscriptions = listening(&connection);
-        let heard = Keyspace::Slots.heard(&Arc::from("key"), Owner::unique());
+        let heard = Keyspace::Slots.topic(&Arc::from("key"), Owner::unique());
         let (key, deadline) = (heard, Deadline::never());
         let task = &mut TaskContext::from_waker(Waker::noop());
         let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));

@@ -7,7 +7,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::origin::Signature;
 use crate::backend::{Mode, Owner};
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 
 /// Follows the owner of a grant that its waiter has not claimed yet.
 pub(super) const UNCLAIMED: char = '?';
@@ -124,13 +124,13 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
 }
 
 /// A place in a queue. The whole text is needed to leave the queue again.
-pub(super) fn queue_entry(asker: StoredOwner, ttl_ms: u64, process: Process) -> String {
-    format!("{}:{asker}:{ttl_ms}:{process}", letter(asker.mode))
+pub(super) fn queue_entry(stored: StoredOwner, ttl_ms: u64, process: Process) -> String {
+    format!("{}:{stored}:{ttl_ms}:{process}", letter(stored.mode))
 }
 
 /// The owner of a queue entry.
 pub(super) fn owner_of(entry: &str) -> Option<Owner> {
-    StoredOwner::read(entry.split(':').nth(1)?).map(|asker| asker.owner)
+    StoredOwner::read(entry.split(':').nth(1)?).map(|stored| stored.owner)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::database::Row;
 use crate::backend::{HolderInfo, LockInfo, Mode, WaiterInfo};
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 use crate::token::FencingToken;
 
 /// The columns: key, mode, owner, ms until the lease ends or what was done is forgotten, when the
@@ -20,9 +20,9 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
     for row in rows {
         let left = u64::try_from(row.int(3)).ok().map(Duration::from_millis);
         // An owner that dlock has not written is shown as it is.
-        let asker = StoredOwner::read(row.text(2)).filter(|_| row.text(1) == "r");
+        let stored = StoredOwner::read(row.text(2)).filter(|_| row.text(1) == "r");
         let mode = match row.text(1) {
-            "r" => asker.map_or(Mode::Read, |asker| asker.mode),
+            "r" => stored.map_or(Mode::Read, |stored| stored.mode),
             _ => Mode::Write,
         };
         let holder = HolderInfo::new(row.text(2).to_owned(), left);
@@ -57,7 +57,7 @@ pub(super) fn queue(rows: &[Row]) -> Vec<WaiterInfo> {
         let owner = row.text(0);
         let mode = match row.text(1) {
             "w" => Mode::Write,
-            _ => StoredOwner::read(owner).map_or(Mode::Read, |asker| asker.mode),
+            _ => StoredOwner::read(owner).map_or(Mode::Read, |stored| stored.mode),
         };
         WaiterInfo::new(owner.to_owned(), mode)
     });

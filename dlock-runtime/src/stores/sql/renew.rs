@@ -12,7 +12,7 @@ use super::tables::Tables;
 use crate::backend::{BackendError, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 
 /// How many leases are extended in one transaction. More would keep their rows from others for too
 /// long.
@@ -42,7 +42,7 @@ impl<D: Database> Tables<D> {
                     Ok(answer) => {
                         let rows = answer.rows.iter();
                         let held = rows.filter_map(|row| StoredOwner::read(row.text(0)));
-                        let held: HashSet<_> = held.map(|asker| asker.owner).collect();
+                        let held: HashSet<_> = held.map(|stored| stored.owner).collect();
                         let sent_at = answer.sent_at.into();
                         answers.extend(chunk.iter().map(|lease| {
                             let renewed = match held.contains(&lease.owner) {

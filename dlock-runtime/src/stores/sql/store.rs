@@ -26,7 +26,7 @@ use crate::store::{
     Abandoned, Applied, Attempt, Attempted, Break, Cause, Context, Due, Ending, Failure, Followed,
     Freed, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Waited, Want, Whose,
 };
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 use crate::token::TOKENS_PER_GRANT;
 
 /// How often waited-for locks are looked at if notifications come through.

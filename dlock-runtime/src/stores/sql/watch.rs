@@ -15,7 +15,7 @@ use super::work::Args;
 use crate::backend::{Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Time, Waited};
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 
 /// The pause is this part of the time that has been waited since something happened.
 const PART: u32 = 6;

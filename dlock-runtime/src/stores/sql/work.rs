@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{Mode, Request};
 use crate::duration::milliseconds_up;
-use crate::stores::asker::StoredOwner;
+use crate::stores::stored_owner::StoredOwner;
 
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
@@ -82,7 +82,7 @@ impl Together {
 #[derive(Default)]
 pub struct Args<'a> {
     pub(super) key: &'a str,
-    /// The owner, written as an [`StoredOwner`].
+    /// The owner, written as a [`StoredOwner`].
     pub(super) owner: String,
     pub(super) ttl: Duration,
     pub(super) mode: Mode,

@@ -77,7 +77,7 @@ impl Ensemble {
         &self,
         broken: &Break,
         deadline: Deadline,
-        word: &mut Option<RemovalNotice>,
+        notice: &mut Option<RemovalNotice>,
     ) -> Result<Freed, Failure> {
         let session = self.session(deadline).await?;
         let folder = self.folder(&broken.key);
@@ -107,7 +107,7 @@ impl Ensemble {
                     ahead: &ahead,
                     waiter: &waiters[at],
                 };
-                self.take_out(broken, leaving, deadline, word).await
+                self.take_out(broken, leaving, deadline, notice).await
             }
         }
     }
@@ -117,7 +117,7 @@ impl Ensemble {
         broken: &Break,
         leaving: Leaving<'_>,
         deadline: Deadline,
-        word: &mut Option<RemovalNotice>,
+        notice: &mut Option<RemovalNotice>,
     ) -> Result<Freed, Failure> {
         let Leaving {
             session, folder, ..
@@ -148,18 +148,18 @@ impl Ensemble {
             (None, _) => None,
         };
         // The node stays from one attempt to the next, if the session does.
-        word.take_if(|word| !Arc::ptr_eq(&word.session, session));
-        let word = word.get_or_insert_with(|| {
+        notice.take_if(|notice| !Arc::ptr_eq(&notice.session, session));
+        let notice = notice.get_or_insert_with(|| {
             RemovalNotice::to_be_made(session, names::join(folder, &names::out(owner)))
         });
-        let was_there = std::mem::replace(&mut word.is_there, true);
-        let told = self.tell(&leaving, &path, &word.path, wakes, deadline);
+        let was_there = std::mem::replace(&mut notice.is_there, true);
+        let told = self.tell(&leaving, &path, &notice.path, wakes, deadline);
         if let Err(failure) = told.await {
-            word.is_there = was_there || failure.applied != Applied::No;
+            notice.is_there = was_there || failure.applied != Applied::No;
             return Err(failure);
         }
         // The waiter has been told, even if something fails from here on.
-        let left = self.see_out(&path, word, deadline).await;
+        let left = self.see_out(&path, notice, deadline).await;
         let left = left.map_err(|failure| failure.with(Applied::Answered))?;
         left.ok_or_else(Failure::ask_again)
     }
@@ -169,17 +169,17 @@ impl Ensemble {
     async fn see_out(
         &self,
         path: &str,
-        word: &mut RemovalNotice,
+        notice: &mut RemovalNotice,
         deadline: Deadline,
     ) -> Result<Option<Freed>, Failure> {
-        let (time, session) = (&self.context.time, Arc::clone(&word.session));
+        let (time, session) = (&self.context.time, Arc::clone(&notice.session));
         let limit = deadline.min(time.after(self.context.patience()));
         let _ = time.bound(limit, leaves(&session, path, deadline)).await;
         // The waiter cannot get the lock while that node is there. But the node may be another
         // operator's, and gone by now, or this request may arrive late. Then the waiter may hold
         // the lock.
         let deleted = session.transact(path, deadline, |steps| {
-            steps.add_check_version(&word.path, -1)?;
+            steps.add_check_version(&notice.path, -1)?;
             steps.add_delete(path, None)
         });
         match deleted.await? {
@@ -188,7 +188,7 @@ impl Ensemble {
             Err((_, Error::NoNode)) => return Ok(None),
             Err((_, error)) => return Err(session.refused(path, error)),
         }
-        word.remove(deadline).await?;
+        notice.remove(deadline).await?;
         Ok(Some(Freed::Released))
     }
 
@@ -198,7 +198,7 @@ impl Ensemble {
         &self,
         leaving: &Leaving<'_>,
         path: &str,
-        word: &str,
+        notice: &str,
         wakes: Option<(String, Vec<u8>, Stat)>,
         deadline: Deadline,
     ) -> Result<(), Failure> {
@@ -212,7 +212,7 @@ impl Ensemble {
                 steps.add_check_version(&names::join(folder, &before.name), -1)?;
             }
             steps.add_check_version(path, -1)?;
-            steps.add_create(word, b"", &options)?;
+            steps.add_create(notice, b"", &options)?;
             match &wakes {
                 // A waiter that watches a single node is woken by a change of that node.
                 Some((watched, data, stat)) => {

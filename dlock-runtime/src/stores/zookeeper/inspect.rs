@@ -152,9 +152,9 @@ impl Ensemble {
                 Some((String::from_utf8_lossy(&data).into_owned(), stat))
             })
             .collect();
-        let asker = |index: usize| askers.get(index).and_then(Option::as_ref);
+        let stored = |index: usize| askers.get(index).and_then(Option::as_ref);
         let holders = holders.iter().enumerate().map(|(index, member)| {
-            let (said, stat) = match asker(index).filter(|_| index < of_holders) {
+            let (said, stat) = match stored(index).filter(|_| index < of_holders) {
                 Some((said, stat)) => (&**said, Some(stat)),
                 None => ("", None),
             };
@@ -171,7 +171,7 @@ impl Ensemble {
         });
         let queue = waiters[..shown].iter().enumerate().map(|(index, member)| {
             let name = Shown(&member.name).to_string();
-            let said = asker(of_holders + index).map_or("", |(said, _)| said);
+            let said = stored(of_holders + index).map_or("", |(said, _)| said);
             WaiterInfo::new(name, member.mode).of_process(said)
         });
         let lock = LockInfo::new(key.to_owned(), mode, holders.collect(), waiters.len());

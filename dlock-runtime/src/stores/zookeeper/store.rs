@@ -58,7 +58,7 @@ pub(crate) struct Notes {
     /// The request was behind others at some time.
     has_waited: bool,
     /// The node that tells a waiter to leave the queue.
-    word: Option<RemovalNotice>,
+    notice: Option<RemovalNotice>,
     /// A list of locks, as far as it was read.
     listing: Option<Listing>,
     /// There was a mark to forget.
@@ -238,7 +238,7 @@ impl Store for ZooKeeperStore {
         Attempt { deadline, notes }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         self.ensemble
-            .break_node(broken, deadline, &mut notes.word)
+            .break_node(broken, deadline, &mut notes.notice)
             .await
     }
 

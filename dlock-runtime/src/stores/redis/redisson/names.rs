@@ -62,7 +62,7 @@ impl Layout {
 
     /// The waiter that such a channel is for, if it is for one, and the part of its name before
     /// the waiter.
-    pub(in super::super) fn topic_of(self, channel: &str) -> (&str, Option<Owner>) {
+    pub(in super::super) fn split_channel(self, channel: &str) -> (&str, Option<Owner>) {
         let heard = || {
             let (rest, _) = channel.rsplit_once(':')?;
             let (rest, _) = rest.rsplit_once(':')?;
@@ -206,18 +206,18 @@ mod tests {
                 let channel = fair.wake_channel(key, Some(owner));
                 let is_there = fair.slot(&channel) == fair.slot(key);
                 assert!(is_there || !in_slots, "{channel}");
-                let (of_lock, topic_of) = fair.topic_of(&channel);
-                assert_eq!(topic_of, Some(owner), "{channel}");
+                let (of_lock, waiter) = fair.split_channel(&channel);
+                assert_eq!(waiter, Some(owner), "{channel}");
                 let keys = fair.freed_keys(of_lock);
                 assert!(keys.contains(&Some(key)), "{channel}: {keys:?}");
-                assert_eq!(fair.topic_of(of_lock), (of_lock, None));
+                assert_eq!(fair.split_channel(of_lock), (of_lock, None));
             }
         }
         let channel = LAYOUT.wake_channel("a", Some(owner));
         let behind = "redisson_lock__channel:{a}:01234567-89ab-8cde-8f00-00646c6f636b:16";
         assert_eq!(channel, behind);
         // In another class, a lock's own name may end like this.
-        assert_eq!(LAYOUT.topic_of(&channel), (&*channel, None));
+        assert_eq!(LAYOUT.split_channel(&channel), (&*channel, None));
         assert_eq!(LAYOUT.queue("a").to_string(), "redisson_lock_queue:{a}");
         let timeouts = LAYOUT.ends_of_places("{a}").to_string();
         assert_eq!(timeouts, "redisson_lock_timeout:{a}");

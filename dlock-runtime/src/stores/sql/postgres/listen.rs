@@ -13,10 +13,10 @@ use sqlx::postgres::{PgListener, PgNotification};
 
 use super::PostgresDatabase;
 use crate::outlast::outlast;
-use crate::stores::asker::StoredOwner;
 use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
 use crate::stores::sql::work::Work;
+use crate::stores::stored_owner::StoredOwner;
 
 /// How long a notification that this process sends to itself may take.
 const ECHO: Duration = Duration::from_secs(2);
@@ -131,7 +131,7 @@ async fn echoes(
 fn pass_on(tables: &Tables<PostgresDatabase>, message: &PgNotification) {
     let payload = message.payload();
     let of_one = payload.split_once('\t');
-    let of_one = of_one.and_then(|(asker, key)| Some((StoredOwner::read(asker)?.owner, key)));
+    let of_one = of_one.and_then(|(stored, key)| Some((StoredOwner::read(stored)?.owner, key)));
     if let Some((owner, key)) = of_one {
         tables.events.freed_for(owner, key);
     } else if payload != TO_ONESELF {

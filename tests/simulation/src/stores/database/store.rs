@@ -213,7 +213,9 @@ impl Store for Database {
         &self,
         request: &Request,
         want: Want,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
         let asked = self.asked(request);
         let (took, sent_at) = match want {
@@ -264,7 +266,9 @@ impl Store for Database {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         let release = Command::Release {
             key: Arc::clone(&request.key),
@@ -284,7 +288,9 @@ impl Store for Database {
     async fn forget(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<bool> {
         let forget = self.ask(Command::Forget(key.into()), deadline, notes);
         Ok(matches!(forget.await?.0, Answer::Done(true)))
@@ -374,7 +380,9 @@ impl Store for Database {
     async fn inspect(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<LockInfo>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
@@ -383,7 +391,9 @@ impl Store for Database {
     async fn list(
         &self,
         prefix: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {

@@ -78,7 +78,9 @@ impl Store for Polling {
         &self,
         request: &Request,
         _: Want,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
         let process = self.client.config.process.id;
         let command = Command::Take(
@@ -113,7 +115,9 @@ impl Store for Polling {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         let done = match ending {
             Ending::Done(time) => Some(time),
@@ -129,7 +133,9 @@ impl Store for Polling {
     async fn forget(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<bool> {
         let (answer, _) = self
             .ask(Command::Forget(key.into()), deadline, notes)
@@ -197,7 +203,9 @@ impl Store for Polling {
     async fn inspect(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<LockInfo>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
@@ -206,7 +214,9 @@ impl Store for Polling {
     async fn list(
         &self,
         prefix: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {

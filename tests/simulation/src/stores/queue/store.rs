@@ -134,7 +134,9 @@ impl Store for Queue {
         &self,
         request: &Request,
         want: Want,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
         let (key, asked) = (Arc::clone(&request.key), self.asked(request));
         let command = match want {
@@ -185,7 +187,9 @@ impl Store for Queue {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         let (answer, _) = self.ask(releases(request, ending), deadline, notes).await?;
         Ok(match answer {
@@ -197,7 +201,9 @@ impl Store for Queue {
     async fn forget(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<bool> {
         let (answer, _) = self
             .ask(Command::Forget(key.into()), deadline, notes)
@@ -301,7 +307,9 @@ impl Store for Queue {
     async fn inspect(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<LockInfo>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
@@ -310,7 +318,9 @@ impl Store for Queue {
     async fn list(
         &self,
         prefix: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (answer, _) = self.ask(Command::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {

@@ -118,7 +118,9 @@ impl Voter for Voting {
     async fn vote(
         &self,
         request: &Request,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Vote> {
         let asked = Asked {
             owner: request.owner,
@@ -303,7 +305,9 @@ impl Store for Voting {
         request: &Request,
         _: Option<&()>,
         ending: Ending,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         let release = releases(request, ending);
         Ok(match self.ask(release, deadline, notes).await? {

@@ -75,7 +75,9 @@ impl Store for Sessions {
         &self,
         request: &Request,
         want: Want,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Take<Self>> {
         let what = What::Take {
             key: Arc::clone(&request.key),
@@ -110,7 +112,9 @@ impl Store for Sessions {
         request: &Request,
         _: Option<&u64>,
         ending: Ending,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Freed> {
         let done = match ending {
             Ending::Done(time) => Some(time),
@@ -126,7 +130,9 @@ impl Store for Sessions {
     async fn forget(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<bool> {
         let what = What::Forget(key.into());
         let (answer, ..) = self.keeper.ask(what, deadline, notes).await?;
@@ -191,7 +197,9 @@ impl Store for Sessions {
     async fn inspect(
         &self,
         key: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<LockInfo>> {
         let (answer, ..) = self.keeper.ask(What::List, deadline, notes).await?;
         Ok(infos(listed(answer), |known| known == key).pop())
@@ -200,7 +208,9 @@ impl Store for Sessions {
     async fn list(
         &self,
         prefix: &str,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        Attempt {
+            deadline, notes, ..
+        }: Attempt<'_, Self>,
     ) -> Attempted<Option<Vec<LockInfo>>> {
         let (answer, ..) = self.keeper.ask(What::List, deadline, notes).await?;
         Ok(Some(infos(listed(answer), |known| {

@@ -47,8 +47,8 @@ mod tests {
     fn who_shares_is_read_back() {
         let owner = Owner::unique();
         for mode in [Mode::Read, Mode::Permits(1), Mode::Permits(u32::MAX)] {
-            let asker = StoredOwner { owner, mode };
-            assert_eq!(StoredOwner::read(&asker.to_string()), Some(asker));
+            let stored = StoredOwner { owner, mode };
+            assert_eq!(StoredOwner::read(&stored.to_string()), Some(stored));
         }
         for nonsense in [
             "",
