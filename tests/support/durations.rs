@@ -57,3 +57,28 @@ pub(crate) const DURATIONS: &[(&str, Option<u64>)] = &[
     ("1s\n", None),
     ("1s\0", None),
 ];
+
+/// Any row of these is to be read, or refused.
+pub(crate) const PIECES: &[&str] = &[
+    "0",
+    "1",
+    "30",
+    "1000",
+    "18446744073709551615",
+    "99999999999999999999",
+    "h",
+    "m",
+    "s",
+    "ms",
+    "d",
+    "-",
+    "+",
+    ".",
+    "_",
+    " ",
+    "e",
+    "٣",
+    "µ",
+    "\0",
+    "\n",
+];

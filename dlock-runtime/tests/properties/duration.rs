@@ -9,30 +9,6 @@ use super::{UNITS, parse_duration};
 #[path = "../../../tests/support/durations.rs"]
 mod durations;
 
-const PIECES: &[&str] = &[
-    "0",
-    "1",
-    "30",
-    "1000",
-    "18446744073709551615",
-    "99999999999999999999",
-    "h",
-    "m",
-    "s",
-    "ms",
-    "d",
-    "-",
-    "+",
-    ".",
-    "_",
-    " ",
-    "e",
-    "٣",
-    "µ",
-    "\0",
-    "\n",
-];
-
 #[test]
 fn a_setting_and_the_attribute_read_the_same_times() {
     for &(text, millis) in durations::DURATIONS {
@@ -47,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_a_time_or_an_error(text in vec(select(PIECES), 0..8)) {
+    fn any_text_is_a_time_or_an_error(text in vec(select(durations::PIECES), 0..8)) {
         match parse_duration(&text.concat()) {
             Ok(duration) => prop_assert!(!duration.is_zero()),
             Err(error) => prop_assert!(!error.is_empty() && !error.contains(char::is_control)),
