@@ -4,7 +4,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dlock::store::Deadline;
 use dlock::{Config, LockManager};
 use dlock_conformance::support::dir::TempDir;
 use dlock_conformance::support::locks::{had, is_misconfigured, says};
@@ -100,46 +99,6 @@ async fn a_call_in_an_outage_leaves_no_cleanup() {
     let error = answer.expect_err("an outage");
     assert!(error.to_string().contains("/key.lock`"), "{error}");
     within(HANG, manager.shutdown()).await;
-}
-
-/// As a process that was stopped in the middle of a change of this lock.
-fn stuck(directory: &Path, key: &'static str, lasts: Duration) {
-    let directory = directory.to_owned();
-    let (begins, has_begun) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let deadline = Deadline::after(HANG);
-        let _ = files::change(&directory, key, deadline, |_, _| {
-            let _ = begins.send(());
-            thread::sleep(lasts);
-        });
-    });
-    has_begun.recv().expect("it changes the lock");
-}
-
-#[tokio::test]
-async fn a_stuck_lock_keeps_no_other_from_its_waiters() {
-    let dir = TempDir::default();
-    let config = Config::with_backend(crate::directory(dir.path())).ttl(TTL);
-    let config = config.request_timeout(Duration::from_secs(40));
-    let waits = LockManager::connect(config).await.expect("the directory");
-    let holds = manager(dir.path()).await;
-    let mut guards = Vec::new();
-    for key in ["stuck", "free"] {
-        guards.push(holds.lock(key).acquire().await.expect("the lock"));
-    }
-    let of_the_stuck = tokio::spawn(waits.lock("stuck").acquire());
-    let of_the_free = tokio::spawn(waits.lock("free").acquire());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    stuck(dir.path(), "stuck", Duration::from_secs(30));
-    // The next beat cannot change that lock.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    let free = guards.pop().expect("two");
-    free.release().await.expect("the release");
-    // Without a beat, it would ask by itself after four seconds.
-    let served = within(Duration::from_secs(3), of_the_free).await;
-    let served = served.expect("no panic").expect("the lock");
-    served.release().await.expect("the release");
-    of_the_stuck.abort();
 }
 
 /// As on a network file system, where each machine has a clock of its own.
