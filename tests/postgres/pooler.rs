@@ -129,16 +129,21 @@ async fn locks_work_behind_a_pooler() {
     for number in 0..10 {
         had(&holder, format!("other:{number}")).await;
     }
-    // What one session has prepared another has not, and managers share what is prepared.
+    // What one session has prepared another has not, and managers share what is prepared. Perhaps
+    // not at once: after an error, dlock prepares nothing for a minute, and the pooler ends the
+    // session of a client that has left it in a transaction. Both happen on a busy machine.
     let other = pooler.connect().await;
-    for _ in 0..20 {
-        for key in ["again", "and again"] {
-            tokio::join!(had(&holder, key), had(&other, key));
+    eventually("a session has prepared statements", async || {
+        for _ in 0..20 {
+            for key in ["again", "and again"] {
+                tokio::join!(had(&holder, key), had(&other, key));
+            }
         }
-    }
-    let prepared = within(HANG, pooler.prepared()).await;
-    assert!(prepared.iter().all(|&count| count <= 3), "{prepared:?}");
-    assert!(prepared.iter().any(|&count| count > 0), "{prepared:?}");
+        let prepared = within(HANG, pooler.prepared()).await;
+        assert!(prepared.iter().all(|&count| count <= 3), "{prepared:?}");
+        prepared.iter().any(|&count| count > 0).then_some(())
+    })
+    .await;
     held.release().await.expect("the release");
     assert!(all_served(waiting).await.iter().all(|next| *next > token));
     // Each release was answered, and so nothing is to be waited for.
