@@ -121,7 +121,7 @@ async fn take(
     check_runtime(subject)?;
     let shutdown = &manager.leases.shut_down;
     let shut_down = || LockError::ShutDown { key: key.clone() };
-    if shutdown.is_cancelled() {
+    if shutdown.has_begun() {
         return Err(shut_down());
     }
     let patience = match options.patience {
@@ -159,11 +159,11 @@ async fn take(
             locks = taking.all() => {
                 // After the shutdown has begun, the call is refused, whether the locks were granted
                 // or not.
-                if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
+                if shutdown.has_begun() { Err(shut_down()) } else { locks }
             }
             () = async {
                 _counted = Some(manager.leases.calls.count_here());
-                shutdown.cancelled().await;
+                shutdown.begins().await;
             } => Err(shut_down()),
         }
     });

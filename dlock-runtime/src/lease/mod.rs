@@ -13,6 +13,7 @@ mod state;
 mod take;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime;
 use tokio::time::Instant;
@@ -48,8 +49,33 @@ pub(crate) struct Leases {
     pub(crate) calls: InFlight,
     /// Leases that are being given back.
     returns: InFlight,
-    /// Cancelled when the manager is shut down.
-    pub(crate) shut_down: CancellationToken,
+    pub(crate) shut_down: ShutDown,
+}
+
+/// Whether the shutdown of the manager has begun.
+///
+/// Each call looks at this several times. A token alone would have all calls, on all threads, take
+/// its one mutex for each look.
+#[derive(Debug, Default)]
+pub(crate) struct ShutDown {
+    has_begun: AtomicBool,
+    begins: CancellationToken,
+}
+
+impl ShutDown {
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Acquire)
+    }
+
+    /// Waits until it begins.
+    pub(crate) async fn begins(&self) {
+        self.begins.cancelled().await;
+    }
+
+    fn begin(&self) {
+        self.has_begun.store(true, Ordering::Release);
+        self.begins.cancel();
+    }
 }
 
 impl Leases {
@@ -63,7 +89,7 @@ impl Leases {
             keepers: Mutex::default(),
             calls: InFlight::default(),
             returns: InFlight::default(),
-            shut_down: CancellationToken::new(),
+            shut_down: ShutDown::default(),
         }
     }
 
@@ -75,7 +101,7 @@ impl Leases {
     /// has cleaned up after dropped and refused requests. Leases that `min_hold` keeps are left to
     /// the store, which expires them.
     pub(crate) async fn shutdown(&self) {
-        self.shut_down.cancel();
+        self.shut_down.begin();
         // First: when the refused calls leave, they add releases and cleanups to wait for.
         self.wait_for_refused_calls().await;
         self.returns.wait_idle().await;

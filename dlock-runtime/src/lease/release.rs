@@ -280,7 +280,7 @@ impl LeaseGuard {
             biased;
             () = sleep_until(until) => return true,
             () = lost.cancelled() => return true,
-            () = self.leases.shut_down.cancelled() => {}
+            () = self.leases.shut_down.begins() => {}
         }
         let _ = outlined(self.tell(until)).await;
         if !self.back(|back| back.confirmed) {
