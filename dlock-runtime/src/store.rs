@@ -326,6 +326,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         Duration::from_secs(1)
     }
 
+    /// Waits until the store may have changed in a way that concerns a waiter, where the store
+    /// notices that and cannot say which lock it is. The engine then looks at the locks at once.
+    /// It calls this while somebody waits, and may drop it at any await. By default it never ends.
+    fn changed(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Looks at locks that are waited for, and marks in `waited` who should ask again. With
     /// `beat`, it also shows in the same trip that the process is alive. A lock that cannot be
     /// looked at must not keep the others from being looked at: the store wakes its waiters

@@ -74,6 +74,14 @@ impl<S: Store> Schedule<S> {
         self.find_next();
     }
 
+    /// All keys are due now.
+    fn hurry(&mut self, now: Instant) {
+        for entry in self.keys.values_mut() {
+            entry.next = now;
+        }
+        self.find_next();
+    }
+
     fn find_next(&mut self) {
         self.next = self.keys.values().map(|key| key.next).min();
     }
@@ -133,6 +141,7 @@ impl<S: Store> Running<S> {
                     biased;
                     () = self.events.waiters().change() => {}
                     () = self.time.sleep_until(next) => {}
+                    () = self.store.changed() => schedule.hurry(now),
                 }
                 // Callers on other threads may come without end, and renewals run on this one.
                 consume_budget().await;

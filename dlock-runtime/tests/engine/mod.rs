@@ -1480,6 +1480,25 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(2_200), "{waited:?}");
     }
 
+    /// It need not be the lock that has changed.
+    async fn a_change_that_the_store_notices_is_cause_to_look<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let other = held_by_another(&sim);
+        sim.state().tells_nothing = true;
+        let (request, start) = (request(), Instant::now());
+        let changes = async {
+            sleep(Duration::from_millis(100)).await;
+            let changed = Arc::clone(&sim.state().changed);
+            changed.notify_one();
+            sleep(Duration::from_millis(100)).await;
+            sim.release(other);
+            changed.notify_one();
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), changes);
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_millis(210), "{waited:?}");
+    }
+
     /// It does not matter what the inspection was for. A caller that gives up inspects the lock,
     /// for example.
     async fn a_look_that_finds_the_lock_free_is_cause_to_ask<P: Proof>() {

@@ -130,6 +130,8 @@ pub(super) struct State {
     pub(super) rests: Vec<bool>,
     /// It refuses releases, and would refuse them again.
     pub(super) refuses_releases: Option<BackendError>,
+    /// The store has noticed that something may have changed.
+    pub(super) changed: Arc<Notify>,
     /// The keys of each recheck.
     pub(super) rechecked: Vec<Vec<String>>,
     pub(super) findings: Vec<Finding>,
@@ -1174,6 +1176,11 @@ impl<P: Proof> Store for Scripted<P> {
 
     fn pace(&self, _seen: &mut ()) -> Duration {
         P::PACE
+    }
+
+    async fn changed(&self) {
+        let changed = Arc::clone(&self.sim.state().changed);
+        changed.notified().await;
     }
 
     async fn recheck(

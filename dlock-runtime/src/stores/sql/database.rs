@@ -1,6 +1,7 @@
 //! What differs from one kind of database to the next, and the settings of a backend.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sqlx::pool::PoolOptions;
@@ -58,6 +59,12 @@ pub trait Database: Clone + Send + Sync + 'static {
     const SILENCE_ADVICE: &'static str = "check the network, or raise the request timeout";
 
     fn location(options: &Options<Self>) -> Location;
+
+    /// Its file, if it is one.
+    fn file(options: &Options<Self>) -> Option<PathBuf> {
+        let _ = options;
+        None
+    }
 
     /// Sets what dlock needs on its connections.
     fn prepare(options: Options<Self>) -> Options<Self>;

@@ -11,6 +11,8 @@
 //! The top of each file says what the file does; `protocol.sql` is the protocol itself.
 
 mod batches;
+#[cfg(feature = "sqlite")]
+mod changes;
 mod connections;
 mod database;
 mod durability;

@@ -366,6 +366,11 @@ impl<D: Notifies> Store for SqlStore<D> {
         }
     }
 
+    #[cfg(feature = "sqlite")]
+    async fn changed(&self) {
+        self.tables.changes.next(&self.context.time).await;
+    }
+
     async fn recheck(
         &self,
         waited: &mut [Waited<Self>],

@@ -12,6 +12,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::batches::Batches;
+#[cfg(feature = "sqlite")]
+use super::changes::Changes;
 use super::connections::{Answer, Connections, Priority};
 use super::database::{Database, SqlConfig};
 use super::durability::Durability;
@@ -50,6 +52,8 @@ pub struct Tables<D: Database> {
     pub(super) process: Owner,
     /// Whether notifications come through.
     notified: AtomicBool,
+    #[cfg(feature = "sqlite")]
+    pub(super) changes: Changes,
     /// Notified when a lock is asked for.
     pub(super) used: Notify,
     /// Counts the scripts that are running.
@@ -73,6 +77,8 @@ impl<D: Database> Tables<D> {
             quick: Quick::new::<D>(&scripts),
             scripts,
             batches: Batches::new::<D>(&config),
+            #[cfg(feature = "sqlite")]
+            changes: Changes::of(D::file(&config.options)),
             config,
             endpoint,
             #[cfg(feature = "postgres")]

@@ -89,7 +89,7 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
             *standing = QueuePosition::of(row).max(*standing);
         }
     }
-    for key in waited {
+    for key in &mut *waited {
         let (mut calm_since, mut is_next) = (None, false);
         for waiter in &mut key.waiters {
             let standing = places.get(&(waiter.owner, &*key.key));
@@ -111,6 +111,11 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
             calm_since,
             next_since: is_next.then_some(next_since),
         };
+    }
+    #[cfg(feature = "sqlite")]
+    {
+        let is_next = |key: &Waited<S>| key.seen.next_since.is_some();
+        tables.changes.expect(waited.iter().any(is_next));
     }
     if beat {
         let places = answer.rows.iter().filter(|row| {

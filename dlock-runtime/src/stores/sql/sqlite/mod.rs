@@ -10,6 +10,7 @@
 
 mod errors;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -131,6 +132,10 @@ impl Database for SqliteFile {
             ),
             address: None,
         }
+    }
+
+    fn file(options: &SqliteConnectOptions) -> Option<PathBuf> {
+        Some(options.get_filename().to_owned())
     }
 
     fn prepare(options: SqliteConnectOptions) -> SqliteConnectOptions {
