@@ -45,7 +45,7 @@ impl Database for MySqlDatabase {
                                         `sync_binlog` to 1 if it has a binary log, and dlock's \
                                         tables to InnoDB";
     const PACE: Pace = Pace {
-        shortest: Duration::from_millis(3),
+        shortest: Duration::from_millis(1),
         longest: Duration::from_millis(500),
     };
     // When a statement fails, InnoDB often undoes that statement only: the transaction keeps its
