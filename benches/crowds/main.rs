@@ -73,8 +73,7 @@ struct Measured {
     site: Site,
     contended: Vec<Heat>,
     in_turn: Vec<Heat>,
-    /// As that, with a body that takes its time. Where nobody tells a waiter that the lock is free,
-    /// it looks less often then.
+    /// Like `in_turn`, with a long body. A waiter that is not notified then looks less often.
     slow_in_turn: Vec<Heat>,
 }
 

@@ -327,8 +327,10 @@ pub trait Store: Send + Sync + Sized + 'static {
     }
 
     /// Waits until the store may have changed in a way that concerns a waiter, where the store
-    /// notices that and cannot say which lock it is. The engine then looks at the locks at once.
-    /// It calls this while somebody waits, and may drop it at any await. By default it never ends.
+    /// notices that and cannot say which lock it is. The engine then looks at all locks that are
+    /// waited for. It calls this again and again while somebody waits, and may drop it at any
+    /// await; a change must not be lost then. Each return costs a look, so a store limits how often
+    /// it returns. By default it never ends.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

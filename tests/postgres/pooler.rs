@@ -129,9 +129,9 @@ async fn locks_work_behind_a_pooler() {
     for number in 0..10 {
         had(&holder, format!("other:{number}")).await;
     }
-    // What one session has prepared another has not, and managers share what is prepared. Perhaps
-    // not at once: after an error, dlock prepares nothing for a minute, and the pooler ends the
-    // session of a client that has left it in a transaction. Both happen on a busy machine.
+    // What one session has prepared another has not, and managers share what is prepared. This may
+    // take a while on a busy machine: after an error dlock prepares nothing for a minute, and
+    // `prepared` itself ends the sessions that it looks at.
     let other = pooler.connect().await;
     eventually("a session has prepared statements", async || {
         for _ in 0..20 {

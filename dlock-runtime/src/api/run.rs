@@ -165,8 +165,8 @@ impl State {
 /// A release that fails is not the body's failure: it is retried in the background, and its result
 /// never replaces the body's.
 fn give_back(teardown: Teardown) -> Boxed<()> {
-    // The lease reports the failure and retries. (Mapped, since an `async` block would have room for
-    // the teardown twice, and the allocator keeps nothing as large ready for a thread.)
+    // The lease reports the failure and retries. Mapped, since an `async` block would have room for
+    // the teardown twice, which is too much for the allocator's cache of the thread.
     Box::pin(teardown.finish().map(drop))
 }
 

@@ -21,6 +21,8 @@ struct Schedule<S: Store> {
     keys: HashMap<Arc<str>, Entry<S>>,
     /// None of the keys is due before.
     next: Option<Instant>,
+    /// The store has changed, so that all keys are looked at now.
+    has_changed: bool,
 }
 
 struct Entry<S: Store> {
@@ -58,27 +60,20 @@ impl<S: Store> Schedule<S> {
     /// Whether a key is to be looked at, or a beat to be sent.
     fn is_due(&self, beat: Option<Instant>, now: Instant) -> bool {
         let mut due = self.next.into_iter().chain(beat);
-        due.any(|due| due <= now)
+        self.has_changed || due.any(|due| due <= now)
     }
 
     /// Takes the keys to look at.
-    fn take_due(&mut self, now: Instant) -> Vec<(Arc<str>, S::Seen)> {
-        let due = self.keys.extract_if(|_, key| key.is_looked_at(now));
-        let due = due.map(|(key, entry)| (key, entry.seen)).collect();
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<str>, Entry<S>)> {
+        let all = std::mem::take(&mut self.has_changed);
+        let due = self.keys.extract_if(|_, key| all || key.is_looked_at(now));
+        let due = due.collect();
         self.find_next();
         due
     }
 
     fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         self.keys.retain(|key, _| stays(key));
-        self.find_next();
-    }
-
-    /// All keys are due now.
-    fn hurry(&mut self, now: Instant) {
-        for entry in self.keys.values_mut() {
-            entry.next = now;
-        }
         self.find_next();
     }
 
@@ -92,6 +87,7 @@ impl<S: Store> Default for Schedule<S> {
         Self {
             keys: HashMap::default(),
             next: None,
+            has_changed: false,
         }
     }
 }
@@ -141,7 +137,9 @@ impl<S: Store> Running<S> {
                     biased;
                     () = self.events.waiters().change() => {}
                     () = self.time.sleep_until(next) => {}
-                    () = self.store.changed() => schedule.hurry(now),
+                    () = self.store.changed(), if schedule.next.is_some() => {
+                        schedule.has_changed = true;
+                    }
                 }
                 // Callers on other threads may come without end, and renewals run on this one.
                 consume_budget().await;
@@ -172,15 +170,16 @@ impl<S: Store> Running<S> {
     /// Looks at the keys that are due. Returns whether the store has answered.
     async fn look(&self, schedule: &mut Schedule<S>, beats: bool) -> bool {
         let now = self.time.now();
-        let due = schedule.take_due(now).into_iter();
-        let mut waited: Vec<_> = due
-            .map(|(key, seen)| Waited::<S> {
-                waiters: self.events.waiters().of_key(&key),
-                seen,
-                key,
-                refused: None,
-            })
-            .collect();
+        let has_changed = schedule.has_changed;
+        let due = schedule.take_due(now);
+        let due_before: Vec<_> = due.iter().map(|(_, entry)| entry.next).collect();
+        let waited = due.into_iter().map(|(key, entry)| Waited::<S> {
+            waiters: self.events.waiters().of_key(&key),
+            seen: entry.seen,
+            key,
+            refused: None,
+        });
+        let mut waited: Vec<_> = waited.collect();
         // The rest of the request timeout is left to the waiters themselves.
         let mut call = self.call_within(self.request_timeout / 2);
         let mut asked = self.time.now();
@@ -195,14 +194,20 @@ impl<S: Store> Running<S> {
             }
         }
         let now = self.time.now();
-        for key in waited {
+        for (key, due) in waited.into_iter().zip(due_before) {
             if let Some(error) = &key.refused {
                 self.events.waiters().refuse(&key.key, error);
             }
             for waiter in key.waiters.iter().filter(|waiter| waiter.wake) {
                 self.events.waiters().wake(waiter.owner, &key.key);
             }
-            schedule.insert(key.key, Entry::new(&self.store, key.seen, now));
+            let mut entry = Entry::new(&self.store, key.seen, now);
+            if has_changed && due > now {
+                // The change may have been noticed before it could be seen, so the look that was
+                // due stays due.
+                entry.next = entry.next.min(due);
+            }
+            schedule.insert(key.key, entry);
         }
         answered.is_ok()
     }

@@ -54,8 +54,8 @@ pub(crate) struct Leases {
 
 /// Whether the shutdown of the manager has begun.
 ///
-/// Each call looks at this several times. A token alone would have all calls, on all threads, take
-/// its one mutex for each look.
+/// Each call looks at this several times. With a token alone, each look would take its mutex, which
+/// all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct ShutDown {
     has_begun: AtomicBool,

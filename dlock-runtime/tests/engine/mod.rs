@@ -1499,6 +1499,24 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(210), "{waited:?}");
     }
 
+    /// The store may notice a change before it can be seen.
+    async fn a_change_that_is_noticed_too_early_puts_off_no_look<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let other = held_by_another(&sim);
+        sim.state().tells_nothing = true;
+        let (request, start) = (request(), Instant::now());
+        let changes = async {
+            // Shortly before the next look.
+            sleep(P::PACE * 19 / 10).await;
+            Arc::clone(&sim.state().changed).notify_one();
+            sleep(2 * ROUND_TRIP).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), changes);
+        let waited = start.elapsed();
+        assert!(waited < P::PACE * 5 / 2 + 4 * ROUND_TRIP, "{waited:?}");
+    }
+
     /// It does not matter what the inspection was for. A caller that gives up inspects the lock,
     /// for example.
     async fn a_look_that_finds_the_lock_free_is_cause_to_ask<P: Proof>() {

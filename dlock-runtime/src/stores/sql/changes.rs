@@ -1,9 +1,9 @@
-//! Notices that somebody has written to a file of locks, so that who is next in a queue need not
-//! wait for its next look.
+//! Notices that somebody has written to a file of locks, so that whoever is next in a queue looks
+//! at once.
 //!
 //! The kernel reports each write to the file's log (inotify(7)). The report is a hint, and does not
 //! say which lock has changed. It is missing on some file systems, and may come before others can
-//! see the commit. So the looks go on as without it.
+//! see the commit. So the regular looks go on as without it.
 
 #[cfg(not(target_os = "linux"))]
 use self::elsewhere::Watch;
@@ -13,94 +13,127 @@ use self::linux::Watch;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::engine::time::Time;
 use crate::sync::Mutex;
 
-/// In this period so many looks at most are caused by changes: the file may have other tables,
-/// which somebody writes to all the time.
-const PERIOD: Duration = Duration::from_millis(4);
-const LOOKS: u32 = 8;
+/// So long after a look that a report has caused there is another: the report is sent when the
+/// log is written to, and others see the commit a moment later.
+const SEEN_AFTER: Duration = Duration::from_millis(1);
+
+/// After these two looks, reports cause none for so many times as long as a look takes: others may
+/// write to the file all the time.
+const REST: u32 = 4;
+
+/// They also cause none for this part of the time for which the waiter has been next.
+const PART_OF_NEXT: u32 = 64;
+
+/// How long until it is tried again to watch a file that could not be watched.
+const UNWATCHED: Duration = Duration::from_secs(1);
 
 /// Changes of one file.
 pub(super) struct Changes {
     /// The file of the database, where it is one.
     file: Option<PathBuf>,
-    watch: Mutex<Option<Arc<Watch>>>,
-    /// Whether a waiter of this process is next. Nobody else has cause to look.
-    is_next: AtomicBool,
-    looks: Mutex<Looks>,
+    state: Mutex<State>,
 }
 
-/// The looks that were caused by changes in the current period.
 #[derive(Default)]
-struct Looks {
-    period_end: Option<Instant>,
-    count: u32,
+struct State {
+    watch: Option<Arc<Watch>>,
+    /// No new watch is tried before.
+    unwatched_until: Option<Instant>,
+    /// Since when a waiter of this process is next. Nobody else has cause to look.
+    next_since: Option<Instant>,
+    phase: Phase,
+}
+
+/// What a change leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Phase {
+    /// A look.
+    #[default]
+    Ready,
+    /// Nothing, since there is a look for the change before. It began then.
+    Looks(Instant),
+    /// Nothing, since there will be another look then.
+    LooksAgain(Instant),
+    /// Nothing, since there is this other look, which began then.
+    Confirms(Instant),
+    /// Nothing until then.
+    Rests(Instant),
 }
 
 impl Changes {
     pub(super) fn of(file: Option<PathBuf>) -> Self {
         Self {
             file,
-            watch: Mutex::default(),
-            is_next: AtomicBool::new(false),
-            looks: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// Records whether a waiter of this process is next in its queue.
-    pub(super) fn expect(&self, is_next: bool) {
-        self.is_next.store(is_next, Ordering::Relaxed);
+    /// Records since when a waiter of this process is next in its queue.
+    pub(super) fn expect(&self, next_since: Option<Instant>) {
+        self.state.lock().next_since = next_since;
     }
 
-    /// Waits until the file has changed while a waiter is next. Never ends where changes are not
-    /// reported.
+    /// Waits until there is cause to look: the file has changed while a waiter is next. Called again
+    /// when the look has ended. Never ends where changes are not reported.
     pub(super) async fn next(&self, time: &Time) {
-        if !self.is_next.load(Ordering::Relaxed) {
-            return std::future::pending().await;
-        }
-        if let Some(end) = self.pause(time.now()) {
+        let begun = self.begin(time.now());
+        match begun {
+            None => return std::future::pending().await,
+            Some(Phase::LooksAgain(at)) => {
+                time.sleep_until(Some(at)).await;
+                self.state.lock().phase = Phase::Confirms(time.now());
+                return;
+            }
             // What changes meanwhile stays unread.
-            time.sleep_until(Some(end)).await;
+            Some(Phase::Rests(end)) => time.sleep_until(Some(end)).await,
+            Some(_) => {}
         }
-        let Some(watch) = self.watch() else {
+        let Some(watch) = self.watch(time.now()) else {
             return std::future::pending().await;
         };
-        if watch.changed().await.is_err() {
-            // The file was removed with its last connection. The next one makes another.
-            *self.watch.lock() = None;
+        let changed = watch.changed().await;
+        let mut state = self.state.lock();
+        if changed.is_err() {
+            // Usually the last connection has removed the log, and the next one makes another.
+            state.watch = None;
         }
-        self.looks.lock().count += 1;
+        state.phase = Phase::Looks(time.now());
     }
 
-    fn watch(&self) -> Option<Arc<Watch>> {
-        let mut watch = self.watch.lock();
-        if watch.is_none() {
-            let file = self.file.as_ref()?;
-            *watch = log_of(file)
-                .and_then(|log| Watch::of(&log))
-                .ok()
-                .map(Arc::new);
-        }
-        watch.clone()
-    }
-
-    /// Until when to wait if there were too many looks. Begins a period if the last one is over.
-    fn pause(&self, now: Instant) -> Option<Instant> {
-        let mut looks = self.looks.lock();
-        match looks.period_end {
-            Some(end) if now < end => (looks.count >= LOOKS).then_some(end),
-            _ => {
-                *looks = Looks {
-                    period_end: Some(now + PERIOD),
-                    count: 0,
-                };
-                None
+    /// The look that was caused before has ended. `None`: nobody is next.
+    fn begin(&self, now: Instant) -> Option<Phase> {
+        let mut state = self.state.lock();
+        let since = state.next_since?;
+        let took = |began| now.saturating_duration_since(began);
+        state.phase = match state.phase {
+            Phase::Looks(_) => Phase::LooksAgain(now + SEEN_AFTER),
+            Phase::Confirms(began) => {
+                let rest = (took(began) * REST).max(took(since) / PART_OF_NEXT);
+                Phase::Rests(now + rest)
             }
+            Phase::Rests(end) if end <= now => Phase::Ready,
+            phase => phase,
+        };
+        Some(state.phase)
+    }
+
+    fn watch(&self, now: Instant) -> Option<Arc<Watch>> {
+        let mut state = self.state.lock();
+        if state.watch.is_none() {
+            if state.unwatched_until.is_some_and(|end| now < end) {
+                return None;
+            }
+            let file = self.file.as_ref()?;
+            let watch = log_of(file).and_then(|log| Watch::of(&log));
+            state.watch = watch.ok().map(Arc::new);
+            state.unwatched_until = state.watch.is_none().then(|| now + UNWATCHED);
         }
+        state.watch.clone()
     }
 }
 
@@ -183,15 +216,16 @@ mod elsewhere {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::fs;
-    use std::pin::pin;
 
-    use futures_util::poll;
     use tokio::runtime::Handle;
+    use tokio::time::timeout;
 
     use super::*;
 
     /// Longer than anything here takes.
     const HANG: Duration = Duration::from_secs(60);
+
+    const A_WHILE: Duration = Duration::from_millis(100);
 
     struct File {
         folder: PathBuf,
@@ -213,7 +247,7 @@ mod tests {
             fs::write(file.folder.join("locks.db"), "").expect("a file");
             std::os::unix::fs::symlink("../locks.db", link).expect("a link");
             file.write();
-            file.changes.expect(true);
+            file.expect(true);
             file
         }
 
@@ -233,11 +267,29 @@ mod tests {
                 .expect("room for it");
         }
 
+        fn expect(&self, is_next: bool) {
+            self.changes.expect(is_next.then(|| self.time.now()));
+        }
+
+        /// Waits for a change.
         async fn changes(&self) {
             let changed = self.changes.next(&self.time);
-            tokio::time::timeout(HANG, changed)
-                .await
-                .expect("it was written");
+            timeout(HANG, changed).await.expect("it was written");
+        }
+
+        /// Waits for the look that follows one for a change.
+        async fn confirms(&self) {
+            let before = self.changes.state.lock().phase;
+            assert!(matches!(before, Phase::Looks(_)), "{before:?}");
+            self.changes().await;
+            let after = self.changes.state.lock().phase;
+            assert!(matches!(after, Phase::Confirms(_)), "{after:?}");
+        }
+
+        /// Whether a change is reported in a while in which the kernel surely reports one.
+        async fn is_quiet(&self) -> bool {
+            let changed = self.changes.next(&self.time);
+            timeout(A_WHILE, changed).await.is_err()
         }
     }
 
@@ -250,28 +302,29 @@ mod tests {
     #[tokio::test]
     async fn each_write_is_noticed_also_between_two_waits() {
         let file = File::new();
+        assert!(
+            file.is_quiet().await,
+            "nobody has written since it is watched"
+        );
         for _ in 0..3 {
-            {
-                let mut changed = pin!(file.changes.next(&file.time));
-                assert!(poll!(&mut changed).is_pending(), "nobody has written");
-                file.write();
-                tokio::time::timeout(HANG, changed)
-                    .await
-                    .expect("it was written");
-            }
             file.write();
             file.changes().await;
+            file.write();
+            file.confirms().await;
+            file.changes().await;
+            file.confirms().await;
+            assert!(file.is_quiet().await, "all was noticed");
         }
     }
 
     #[tokio::test]
     async fn who_is_not_next_has_no_cause_to_look() {
         let file = File::new();
-        assert!(poll!(pin!(file.changes.next(&file.time))).is_pending());
-        file.changes.expect(false);
+        assert!(file.is_quiet().await);
+        file.expect(false);
         file.write();
-        assert!(poll!(pin!(file.changes.next(&file.time))).is_pending());
-        file.changes.expect(true);
+        assert!(file.is_quiet().await, "nobody is next");
+        file.expect(true);
         file.changes().await;
     }
 
@@ -279,38 +332,53 @@ mod tests {
     #[tokio::test]
     async fn another_log_is_watched_too() {
         let file = File::new();
-        assert!(poll!(pin!(file.changes.next(&file.time))).is_pending());
+        assert!(file.is_quiet().await);
         fs::remove_file(file.log()).expect("it is there");
         file.changes().await;
-        assert!(
-            poll!(pin!(file.changes.next(&file.time))).is_pending(),
-            "no log"
-        );
+        file.confirms().await;
+        assert!(file.is_quiet().await, "there is no log");
         file.write();
-        assert!(poll!(pin!(file.changes.next(&file.time))).is_pending());
+        tokio::time::sleep(UNWATCHED).await;
+        assert!(
+            file.is_quiet().await,
+            "nobody has written since it is watched"
+        );
         file.write();
         file.changes().await;
     }
 
+    /// Two looks for a change, and a rest.
     #[tokio::test]
-    async fn who_writes_all_the_time_causes_no_more_looks_than_that() {
+    async fn who_writes_all_the_time_does_not_cause_looks_all_the_time() {
         let file = File::new();
-        let now = file.time.now();
-        assert_eq!(file.changes.pause(now), None);
-        for _ in 0..LOOKS {
-            assert_eq!(file.changes.pause(now), None);
-            file.changes.looks.lock().count += 1;
-        }
-        let end = now + PERIOD;
-        assert_eq!(file.changes.pause(now), Some(end));
-        assert_eq!(file.changes.pause(end), None);
+        assert!(file.is_quiet().await);
+        let long_ago = file.time.now().checked_sub(256 * A_WHILE);
+        file.changes
+            .expect(Some(long_ago.expect("the machine runs for longer")));
+        file.write();
+        file.changes().await;
+        file.confirms().await;
+        file.write();
+        assert!(file.is_quiet().await, "it rests");
+        let phase = file.changes.state.lock().phase;
+        assert!(matches!(phase, Phase::Rests(_)), "{phase:?}");
+        // After a look that takes long there is a rest too, and then what has changed is noticed.
+        file.expect(true);
+        let began = file
+            .time
+            .now()
+            .checked_sub(A_WHILE)
+            .expect("the machine runs for longer");
+        file.changes.state.lock().phase = Phase::Confirms(began);
+        assert!(file.is_quiet().await, "it rests");
+        file.changes().await;
     }
 
     #[tokio::test]
     async fn a_database_without_a_file_does_not_change() {
         let changes = Changes::of(None);
-        changes.expect(true);
         let time = Time::of_the_machine(Handle::current());
-        assert!(poll!(pin!(changes.next(&time))).is_pending());
+        changes.expect(Some(time.now()));
+        assert!(timeout(A_WHILE, changes.next(&time)).await.is_err());
     }
 }

@@ -114,8 +114,8 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
     }
     #[cfg(feature = "sqlite")]
     {
-        let is_next = |key: &Waited<S>| key.seen.next_since.is_some();
-        tables.changes.expect(waited.iter().any(is_next));
+        let next = waited.iter().filter_map(|key| key.seen.next_since);
+        tables.changes.expect(next.max());
     }
     if beat {
         let places = answer.rows.iter().filter(|row| {

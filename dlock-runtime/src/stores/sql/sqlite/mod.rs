@@ -194,3 +194,80 @@ impl Database for SqliteFile {
 }
 
 impl Notifies for SqliteFile {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::backend::{Mode, Owner, Request};
+    use crate::deadline::Deadline;
+    use crate::engine::bare;
+    use crate::store::{Attempt, Attempted, Ending, Freed, Store, Take, Want};
+
+    /// Longer than anything here takes.
+    const HANG: Duration = Duration::from_secs(60);
+
+    /// Repeats what finds the file busy, as the engine does.
+    async fn done<T>(mut attempt: impl AsyncFnMut() -> Attempted<T>) -> T {
+        let repeated = async {
+            loop {
+                if let Ok(done) = attempt().await {
+                    return done;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let done = timeout(HANG, repeated).await;
+        done.expect("others write for a moment only")
+    }
+
+    #[tokio::test]
+    async fn who_is_next_is_told_that_another_connection_has_written() {
+        let name = format!("dlock-sqlite-{}.db", Owner::unique());
+        let path = std::env::temp_dir().join(name);
+        let url = format!("sqlite:{}", path.display());
+        let open = async || bare::open(Sqlite::from_url(&url).expect("a path")).await;
+        let (holder, waiter) = (done(open).await, done(open).await);
+        let [held, waits] = [(); 2].map(|()| Request::new("key", Mode::Write, HANG));
+        let deadline = Deadline::after(HANG);
+        let taken = done(async || {
+            let notes = &mut Default::default();
+            let attempt = Attempt { deadline, notes };
+            holder.store.take(&held, Want::Try, attempt).await
+        });
+        assert!(matches!(taken.await, Take::Granted(_)), "it is free");
+        let queued = done(async || {
+            let queue = Want::Queue {
+                beat: true,
+                has_place: false,
+            };
+            let notes = &mut Default::default();
+            let attempt = Attempt { deadline, notes };
+            waiter.store.take(&waits, queue, attempt).await
+        });
+        assert!(matches!(queued.await, Take::Queued), "it is held");
+        let mut waited = [waiter.waited("key", [(waits.owner, Mode::Write)].into_iter())];
+        done(async || waiter.store.recheck(&mut waited, false, deadline).await).await;
+        assert!(!waited[0].waiters[0].wake, "it is held");
+        // What was written until now.
+        let quiet = Duration::from_millis(200);
+        while timeout(quiet, waiter.store.changed()).await.is_ok() {}
+
+        let released = done(async || {
+            let notes = &mut Default::default();
+            let attempt = Attempt { deadline, notes };
+            holder
+                .store
+                .release(&held, None, Ending::Released, attempt)
+                .await
+        });
+        assert!(matches!(released.await, Freed::Released), "it was held");
+        let changed = timeout(HANG, waiter.store.changed()).await;
+        changed.expect("the release was written");
+        drop((holder, waiter));
+        for file in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{file}", path.display()));
+        }
+    }
+}
