@@ -352,25 +352,24 @@ mod tests {
     async fn who_writes_all_the_time_does_not_cause_looks_all_the_time() {
         let file = File::new();
         assert!(file.is_quiet().await);
-        let long_ago = file.time.now().checked_sub(256 * A_WHILE);
-        file.changes
-            .expect(Some(long_ago.expect("the machine runs for longer")));
+        let ago = |time| {
+            file.time
+                .now()
+                .checked_sub(time)
+                .expect("the clock goes as far back")
+        };
+        // So it rests for a minute, and then for four. (It would see the write after a rest that
+        // is shorter than a standstill of this machine.)
+        file.changes.expect(Some(ago(PART_OF_NEXT * HANG)));
         file.write();
         file.changes().await;
         file.confirms().await;
         file.write();
         assert!(file.is_quiet().await, "it rests");
-        let phase = file.changes.state.lock().phase;
-        assert!(matches!(phase, Phase::Rests(_)), "{phase:?}");
-        // After a look that takes long there is a rest too, and then what has changed is noticed.
         file.expect(true);
-        let began = file
-            .time
-            .now()
-            .checked_sub(A_WHILE)
-            .expect("the machine runs for longer");
-        file.changes.state.lock().phase = Phase::Confirms(began);
-        assert!(file.is_quiet().await, "it rests");
+        file.changes.state.lock().phase = Phase::Confirms(ago(HANG));
+        assert!(file.is_quiet().await, "the look took long");
+        file.changes.state.lock().phase = Phase::Rests(file.time.now());
         file.changes().await;
     }
 
