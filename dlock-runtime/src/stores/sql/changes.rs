@@ -55,8 +55,8 @@ enum Phase {
     /// A look.
     #[default]
     Ready,
-    /// Nothing, since there is a look for the change before. It began then.
-    Looks(Instant),
+    /// Nothing, since there is a look for the change before.
+    Looks,
     /// Nothing, since there will be another look then.
     LooksAgain(Instant),
     /// Nothing, since there is this other look, which began then.
@@ -102,7 +102,7 @@ impl Changes {
             // Usually the last connection has removed the log, and the next one makes another.
             state.watch = None;
         }
-        state.phase = Phase::Looks(time.now());
+        state.phase = Phase::Looks;
     }
 
     /// The look that was caused before has ended. `None`: nobody is next.
@@ -111,7 +111,7 @@ impl Changes {
         let since = state.next_since?;
         let took = |began| now.saturating_duration_since(began);
         state.phase = match state.phase {
-            Phase::Looks(_) => Phase::LooksAgain(now + SEEN_AFTER),
+            Phase::Looks => Phase::LooksAgain(now + SEEN_AFTER),
             Phase::Confirms(began) => {
                 let rest = (took(began) * REST).max(took(since) / PART_OF_NEXT);
                 Phase::Rests(now + rest)
@@ -280,7 +280,7 @@ mod tests {
         /// Waits for the look that follows one for a change.
         async fn confirms(&self) {
             let before = self.changes.state.lock().phase;
-            assert!(matches!(before, Phase::Looks(_)), "{before:?}");
+            assert_eq!(before, Phase::Looks);
             self.changes().await;
             let after = self.changes.state.lock().phase;
             assert!(matches!(after, Phase::Confirms(_)), "{after:?}");
