@@ -1,20 +1,23 @@
 //! What a store that does not answer may cost: connections and time.
 
+use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use dlock::backend::memcached::Memcached;
-use dlock::backend::{Backend, Listed, Mode, Request};
+use dlock::backend::{Backend, Mode, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::TTL;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{config, connect, held};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::polls::join_all;
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
+use crate::{TTL, lock_name};
 
 /// So many connections one runtime has.
 const CONNECTIONS: usize = 16;
@@ -119,7 +122,7 @@ async fn many_renewals_take_no_longer_than_one() {
     .await;
 }
 
-/// Of many locks the first few are read, however many its walks find.
+/// Of many locks the first few are read, however many there are.
 #[tokio::test]
 async fn a_list_of_the_first_reads_no_others() {
     const LOCKS: usize = 40;
@@ -130,17 +133,51 @@ async fn a_list_of_the_first_reads_no_others() {
     let keys: Vec<_> = (0..LOCKS).map(|number| format!("k{number:02}")).collect();
     let names: Vec<_> = keys.iter().map(String::as_str).collect();
     let _held = held(manager.lock(names.clone()).ttl(ttl)).await;
-    // What crawls through its items may not have come by yet.
-    let list = async || {
-        let before = server.stat("cmd_get") + server.stat("get_hits");
-        let listed = manager.list_some("", MOST).await.expect("a list");
-        let reads = server.stat("cmd_get") + server.stat("get_hits") - before;
-        (listed, reads)
-    };
-    let all = |(listed, _): &(Listed, u64)| listed.others + listed.locks.len() == LOCKS;
-    let (listed, reads) = until("all are found", list, all).await;
+    let before = server.stat("cmd_get") + server.stat("get_hits");
+    let listed = manager.list_some("", MOST).await.expect("a list");
+    let reads = server.stat("cmd_get") + server.stat("get_hits") - before;
+    assert_eq!(listed.others, LOCKS - MOST);
     let shown: Vec<_> = listed.locks.iter().map(|lock| &*lock.key).collect();
     assert_eq!(shown, names[..MOST]);
     // Each is counted once as asked for, and once as found.
     assert_eq!(reads, 2 * u64::try_from(MOST).expect("few"));
+}
+
+/// Many wait for a lock, and look at it all the time: it is in every list. (What the server itself
+/// calls a walk through all items skips those that are read at that moment.)
+#[tokio::test]
+async fn a_lock_that_is_looked_at_all_the_time_is_listed() {
+    const READERS: usize = 3;
+    const LISTS: usize = 20;
+    let server = MemcachedServer::start().await;
+    let manager = connect(config(&server.url())).await;
+    let guard = held(manager.lock("key").ttl(Duration::from_secs(600))).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let (over, port) = (Arc::clone(&over), server.port());
+            std::thread::spawn(move || {
+                let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
+                let mut answer = [0; 256];
+                while !over.load(Relaxed) {
+                    stream.write_all(format!("mg {} v t\r\n", lock_name("key")).as_bytes())?;
+                    if stream.read(&mut answer)? == 0 {
+                        break;
+                    }
+                }
+                io::Result::Ok(())
+            })
+        })
+        .collect();
+    let mut missed = 0;
+    for _ in 0..LISTS {
+        let listed = manager.list("").await.expect("a list");
+        missed += usize::from(listed.is_empty());
+    }
+    over.store(true, Relaxed);
+    for reader in readers {
+        reader.join().expect("a reader").expect("our own memcached");
+    }
+    assert_eq!(missed, 0, "of {LISTS} lists");
+    guard.release().await.expect("the release");
 }

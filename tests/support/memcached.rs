@@ -127,20 +127,10 @@ impl Memcached {
         answer == ["DELETED"]
     }
 
-    /// The names of all items that have not expired, percent-encoded. One that
-    /// is in use at this very moment is passed over, so it looks several times.
+    /// The names of all items that have not expired, percent-encoded.
     pub(crate) fn items(&self) -> BTreeSet<String> {
-        let mut found = self.walk();
-        for _ in 0..3 {
-            std::thread::sleep(4 * STEP);
-            found.extend(self.walk());
-        }
-        found
-    }
-
-    fn walk(&self) -> BTreeSet<String> {
         let lines = loop {
-            let lines = self.ask("lru_crawler metadump all", &["END", "BUSY"]);
+            let lines = self.ask("lru_crawler metadump hash", &["END", "BUSY"]);
             if lines.last().is_some_and(|last| last == "END") {
                 break lines;
             }

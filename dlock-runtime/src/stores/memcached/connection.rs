@@ -6,20 +6,20 @@
 //! the server as long as it lasts, and knows which one; a number of another start is not used,
 //! but read again.
 
+use std::net::SocketAddrV4;
 use std::num::NonZeroU64;
 
 use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status};
-use percent_encoding::percent_decode;
 
 use super::errors::Failed;
 use super::examine::Statistics;
 use super::names;
 use super::settings::Settings;
+use super::walk;
+use crate::backend::Owner;
 use crate::backend::origin::unix_ms;
-use crate::backend::{BackendErrorKind, Owner};
 use crate::deadline::Deadline;
-use crate::store::{Freed, Next};
-use crate::stores::meaning::Meaning;
+use crate::store::Freed;
 use crate::stores::since::held;
 
 /// The version of an item, as it was last seen.
@@ -35,6 +35,7 @@ pub(crate) struct Version {
 /// A connection to one start of the server.
 pub(super) struct Connection {
     client: Client,
+    server: SocketAddrV4,
     /// `None` if the item of that number has another program's value.
     start: Option<u64>,
 }
@@ -67,8 +68,10 @@ struct Found {
 impl Connection {
     /// Connects, and reads which start of the server this is.
     pub(super) async fn open(server: &Settings) -> Result<Self, Failed> {
+        let server = server.server().await?;
         let mut connection = Self {
-            client: Client::new(server.dsn().await?).await?,
+            client: Client::new(format!("tcp://{server}")).await?,
+            server,
             start: None,
         };
         connection.start = connection.learn_start().await?;
@@ -265,55 +268,13 @@ impl Connection {
         Ok(items.await?)
     }
 
-    /// The names with this prefix among all items of the server. Fails if they have not all been
-    /// received by then.
+    /// The names with this prefix among all items of the server.
     pub(super) async fn names_like(
-        &mut self,
+        &self,
         prefix: Vec<u8>,
         by: Deadline,
     ) -> Result<Vec<Vec<u8>>, Failed> {
-        let mut names = Vec::new();
-        let mut begun = false;
-        let mut dump = self.client.dump_keys().await?;
-        while let Some(item) = dump.next().await {
-            match item {
-                Ok(item) => {
-                    begun = true;
-                    // Filtered here, since a cache may have millions of other items.
-                    let name: Vec<u8> = percent_decode(&item.key).collect();
-                    if name.starts_with(&prefix) {
-                        names.push(name);
-                    }
-                    if by.has_passed() {
-                        let said =
-                            "it has too many items to list them all within the request timeout";
-                        let advice = "give the locks a server of their own, raise the timeout, or \
-                                      inspect locks one by one";
-                        return Err(Failed::not_done(
-                            BackendErrorKind::Unavailable,
-                            said,
-                            advice,
-                        ));
-                    }
-                }
-                // The server does only one such walk at a time.
-                Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
-                    let said = format!("it is listing its items for somebody else ({why})");
-                    return Err(Failed::NotDone(
-                        Meaning::unavailable(Next::Pause, "try again"),
-                        said,
-                    ));
-                }
-                Err(Error::Protocol(_)) if !begun => {
-                    let advice = "start it without `-X` and with its LRU crawler, or inspect locks \
-                                  one by one";
-                    let kind = BackendErrorKind::Unsupported;
-                    return Err(Failed::not_done(kind, "it does not list its items", advice));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(names)
+        walk::names_like(self.server, &prefix, by).await
     }
 
     /// What the server reports about itself.

@@ -1,6 +1,5 @@
 //! Looking at locks.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_memcached::MetaValue;
@@ -14,53 +13,23 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::since;
 
-const FEWEST_WALKS: usize = 3;
-const MOST_WALKS: usize = 6;
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// The most items that are read in one round trip.
 const READ_AT_ONCE: usize = 256;
 
 /// The server does not know the waiters.
 const UNKNOWN: Option<usize> = None;
 
-/// A list in progress.
-///
-/// The server walks through its items, and skips those that are in use at that moment, for
-/// example while it moves them from one of its lists to another. So it is asked to walk again, a
-/// moment later, until a walk finds nothing new.
-#[derive(Default)]
-pub(crate) struct Listing {
-    names: BTreeSet<Vec<u8>>,
-    walks: usize,
-    /// The last walk found nothing new.
-    complete: bool,
-}
-
 impl Server {
-    /// One step of a list: a walk, or, after the last walk, reading the first `most` of what all
-    /// walks have found.
-    pub(super) async fn next_of_list(
+    /// The first `most` locks and marks whose key has this prefix, and how many others there are.
+    pub(super) async fn list(
         &self,
         prefix: &str,
         most: usize,
         deadline: Deadline,
-        listing: &mut Listing,
-    ) -> Result<Option<Listed>, Failure> {
-        if listing.complete {
-            let found = listing.names.iter();
-            let mut keys: Vec<_> = found.filter_map(|name| names::key(name)).collect();
-            keys.sort_unstable();
-            let others = keys.len().saturating_sub(most);
-            let first = keys.iter().take(most).map(|key| names::lock(key));
-            let locks = self.locks(first.collect(), deadline).await?;
-            return Ok(Some(Listed::with_others(locks, others)));
-        }
+    ) -> Result<Listed, Failure> {
         let time = &self.reach.time;
-        if listing.walks > 0 {
-            time.sleep(time.after(PAUSE)).await;
-        }
         let prefix = names::lock(prefix);
+        // The first of them are still to be read.
         let by = time.after(time.remaining(deadline).mul_f64(0.8));
         // One long answer, which may take all the time that is left.
         let mut sent = None;
@@ -68,12 +37,12 @@ impl Server {
             c.names_like(prefix, by).boxed()
         });
         let (names, _) = names.await?;
-        let before = listing.names.len();
-        listing.names.extend(names);
-        listing.walks += 1;
-        listing.complete = listing.walks >= MOST_WALKS
-            || (listing.walks >= FEWEST_WALKS && listing.names.len() == before);
-        Ok(None)
+        let mut keys: Vec<_> = names.iter().filter_map(|name| names::key(name)).collect();
+        keys.sort_unstable();
+        let others = keys.len().saturating_sub(most);
+        let first = keys.iter().take(most).map(|key| names::lock(key));
+        let locks = self.locks(first.collect(), deadline).await?;
+        Ok(Listed::with_others(locks, others))
     }
 
     /// The locks and marks among these items.

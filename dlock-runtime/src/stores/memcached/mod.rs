@@ -19,6 +19,7 @@ mod names;
 mod server;
 mod settings;
 mod store;
+mod walk;
 mod watch;
 
 use self::settings::Settings;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroU16;
 
 use async_memcached::Error;
@@ -59,14 +59,13 @@ impl Settings {
         Ok(Self { host, port })
     }
 
-    /// The server in the form that the client wants, with the present address of its name. The
-    /// client itself would take the first address that answers, perhaps a different one for each
-    /// connection.
-    pub(super) async fn dsn(&self) -> Result<String, Failed> {
+    /// The present address of the server's name. The client itself would take the first address
+    /// that answers, perhaps a different one for each connection.
+    pub(super) async fn server(&self) -> Result<SocketAddrV4, Failed> {
         let Self { host, port } = self;
         let found = lookup_host((&**host, port.get())).await;
         let server = the_only_one(found.map_err(Error::Connect)?)?;
-        Ok(format!("tcp://{server}:{port}"))
+        Ok(SocketAddrV4::new(server, port.get()))
     }
 
     /// The host and port, for messages.

@@ -12,7 +12,6 @@ use super::connection::{Owned, Version};
 use super::errors::{self, Failed};
 use super::expiry;
 use super::fairness::FairnessPauses;
-use super::inspect::Listing;
 use super::names;
 use super::server::{CONNECTIONS, Sent, Server};
 use super::settings::Settings;
@@ -47,7 +46,6 @@ pub(crate) struct Notes {
     in_flight: Option<Sent<Option<Version>>>,
     /// An `add` was never answered, so an existing item may be ours.
     in_doubt: bool,
-    listing: Listing,
 }
 
 impl Store for MemcachedStore {
@@ -282,11 +280,10 @@ impl Store for MemcachedStore {
         &self,
         prefix: &str,
         most: usize,
-        Attempt { deadline, notes }: Attempt<'_, Self>,
+        attempt: Attempt<'_, Self>,
     ) -> Attempted<Option<Listed>> {
-        let listing = &mut notes.listing;
-        let server = &self.server;
-        server.next_of_list(prefix, most, deadline, listing).await
+        let listed = self.server.list(prefix, most, attempt.deadline).await;
+        listed.map(Some)
     }
 }
 
