@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use dlock::{LockError, LossReason};
+use dlock::{FencingToken, LockError, LossReason};
 
 use super::bounds::Bound;
+use super::order::grant_of;
 use crate::faults::{Effect, Fault};
 use crate::history::{Call, History};
 use crate::world::At;
@@ -58,11 +59,11 @@ impl History {
                 let troubled = self.has_cause(Effect::Unavailable, call.process, time, blocking);
                 (!troubled).then_some("nothing was wrong")
             }
-            (LockError::Lost { reason, .. }, _) => match reason {
+            (LockError::Lost { reason, token, .. }, _) => match reason {
                 LossReason::Overran if call.how == "fixed" => None,
                 LossReason::MaxHold if call.how == "limited" => None,
                 _ => {
-                    let began = call.entered.unwrap_or(call.began);
+                    let began = self.works_since(call, *token);
                     // A lease on a bare majority is lost with one of its nodes.
                     let troubled = self.has_cause(Effect::Lost, call.process, (began, now), 1);
                     (!troubled).then_some("nothing was wrong")
@@ -77,6 +78,18 @@ impl History {
         if let Some(wrong) = wrong {
             self.violation(format!("{call:?}: {error:?}, but {wrong}"));
         }
+    }
+
+    /// Since when a call works under the lease of this token, which may have come to it from another
+    /// call of its process: a server may have forgotten it before that.
+    pub(super) fn works_since(&self, call: &Call, token: FencingToken) -> At {
+        let state = self.state();
+        let grants = call.keys.iter().filter_map(|&key| {
+            let grant = state.grants.get(&(key, grant_of(u64::from(token))))?;
+            grant.since
+        });
+        let entered = call.entered.unwrap_or(call.began);
+        grants.min().map_or(entered, |since| since.min(entered))
     }
 
     /// A lock that was held at this time may be taken for held by who waits in the process

@@ -57,6 +57,7 @@ impl History {
             for &(key, token) in &keys {
                 let grant = state.grants.entry((key, grant_of(token))).or_default();
                 grant.inside += 1;
+                grant.since.get_or_insert(at);
             }
             state.counts.had += 1;
             state.bodies.push(Entered {

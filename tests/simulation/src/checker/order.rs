@@ -17,6 +17,8 @@ use crate::world::{At, ProcessId};
 /// What one grant of the store was used for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grant {
+    /// Since when bodies work under it.
+    pub(crate) since: Option<At>,
     /// How many bodies have begun under it.
     pub(crate) bodies: u64,
     /// How many of them have not ended.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use dlock::backend::memory::Memory;
 use dlock::backend::{Mode, Owner, Request};
-use dlock::{Config as LockConfig, LockError, LockManager};
+use dlock::{Config as LockConfig, FencingToken, LockError, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
 use super::bounds::Bound;
@@ -332,6 +332,26 @@ fn an_outage_has_a_cause_that_can_have_been_one() {
         scene.is_told(call, outage());
         assert_eq!(scene.found() == 0, may_be, "{fault:?}, {before:?}");
     }
+}
+
+/// What the server forgot is found out by whoever has the lease then, in the same process.
+#[test]
+fn a_call_works_since_its_lease_was_used_first() {
+    let scene = Scene::new();
+    let token = scene.ask(0, &asked(ONE, Mode::Write)).expect("it is free");
+    let body = scene.enters(ONE, token);
+    let since = scene.world.now();
+    scene.pass(SECOND);
+    scene.history.leaves(body);
+    let call = scene.begins(ONE, "waits", Mode::Write);
+    let handed_over = vec![(0, token + 1)];
+    scene.history.enters(call, ONE, handed_over, Mode::Write);
+    let entered = scene.world.now();
+    let call = scene.history.state().calls[call].clone();
+    let works_since = |token: u64| scene.history.works_since(&call, FencingToken::from(token));
+    assert_eq!(works_since(token + 1), since);
+    // Nobody has entered under this one.
+    assert_eq!(works_since(token + 64), entered);
 }
 
 #[test]
