@@ -1,5 +1,6 @@
 //! A body that was done is remembered, and not done again for a while.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -413,6 +414,22 @@ pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut d
     forget(&one).await;
 }
 
+/// Runs a body under the lock, to run once or not.
+async fn around(
+    is_once: bool,
+    manager: &LockManager,
+    body: Pin<&mut (dyn Future<Output = ()> + Send)>,
+) {
+    let ran = match is_once {
+        true => {
+            let body = async { Ok::<_, ()>(body.await) };
+            once(manager).run(body).await.map(drop)
+        }
+        false => manager.lock("key").run(body).await,
+    };
+    ran.expect("the lock");
+}
+
 /// Only the outer body decides whether everything is done.
 pub(crate) async fn one_around_it_that_does_not_come_to_its_end_undoes_it(store: &mut dyn Store) {
     let Some([one, other]) = processes(store).await else {
@@ -422,32 +439,33 @@ pub(crate) async fn one_around_it_that_does_not_come_to_its_end_undoes_it(store:
         does(once(manager), Ok::<_, ()>(())).await.expect("done");
     };
 
-    let (tells, told) = oneshot::channel();
-    let outer = once(&one).run(async {
-        inside(&one).await;
-        tells.send(()).expect("somebody listens");
-        std::future::pending::<Result<(), ()>>().await
-    });
-    let mut outer = Box::pin(outer);
-    tokio::select! {
-        biased;
-        ended = &mut outer => panic!("it has ended: {ended:?}"),
-        told = within(HANG, told) => told.expect("it is inside"),
-    }
-    drop(outer);
-    had(&other, "key").await;
+    // Whether the body around it is to run once too.
+    for is_once in [true, false] {
+        let (tells, told) = oneshot::channel();
+        let waits = pin!(async {
+            inside(&one).await;
+            tells.send(()).expect("somebody listens");
+            std::future::pending().await
+        });
+        tokio::select! {
+            biased;
+            () = around(is_once, &one, waits) => panic!("it has ended"),
+            told = within(HANG, told) => told.expect("it is inside"),
+        }
+        had(&other, "key").await;
 
-    let manager = one.clone();
-    let outer = tokio::spawn(async move {
-        let panics = async {
-            inside(&manager).await;
-            panic!("the body's own")
-        };
-        once(&manager).run::<(), (), _>(panics).await
-    });
-    let panicked = within(HANG, outer).await.expect_err("the body's own");
-    assert!(panicked.is_panic());
-    had(&other, "key").await;
+        let manager = one.clone();
+        let outer = tokio::spawn(async move {
+            let panics = pin!(async {
+                inside(&manager).await;
+                panic!("the body's own")
+            });
+            around(is_once, &manager, panics).await;
+        });
+        let panicked = within(HANG, outer).await.expect_err("the body's own");
+        assert!(panicked.is_panic());
+        had(&other, "key").await;
+    }
 
     for is_released in [false, true] {
         let outer = one.lock("key").run(async {

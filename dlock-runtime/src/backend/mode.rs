@@ -71,7 +71,8 @@ impl Mode {
         };
         if range.len() > most {
             let message = format!(
-                "a waiter is taken out in one step, which must see that all {} in its way are                  there, and can see {most}; break some of the holders, or end the process that waits",
+                "a waiter is taken out in one step, which must see that all {} in its way are \
+                 there, and can see {most}; break some of the holders, or end the process that waits",
                 range.len()
             );
             return Err(BackendError::new(BackendErrorKind::Unsupported, message));

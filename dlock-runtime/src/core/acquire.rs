@@ -22,7 +22,7 @@ use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
-use crate::lease::{Lease, NotGranted, Renewals};
+use crate::lease::{NotGranted, Renewals};
 use crate::limits;
 use crate::observe::{Asking, SectionSpan};
 use crate::options::{Options, Patience};
@@ -35,8 +35,8 @@ pub(crate) struct LockSpec {
     pub(crate) options: Options,
 }
 
-/// Re-enters a lock that surrounds the caller, without I/O. Only for a key of one name:
-/// [`acquire_anew`] handles a key of several names.
+/// Re-enters the locks of a key if all of them surround the caller, without I/O. A caller that
+/// would wait for itself is refused here, before it waits for anybody.
 pub(crate) fn reenter(
     manager: &Inner,
     spec: &LockSpec,
@@ -49,24 +49,67 @@ pub(crate) fn reenter(
         .and_then(|()| check_once(options, key, &manager.at_start))
         .and_then(|()| check_shared(options.mode, &manager.at_start, || format!("lock `{key}`")))
         .inspect_err(|error| manager.labels(options).refused(error))?;
-    let Some(name) = key.single() else {
+    let entered = match key.single() {
+        Some(name) => reenter_one(manager, key, name, options.mode, scope),
+        None => reenter_all(manager, key, options.mode, scope),
+    };
+    let entered = entered.inspect_err(|error| manager.labels(options).refused(error))?;
+    if entered.is_some() {
+        for name in key.distinct() {
+            manager.note_permits(&name, options.mode);
+        }
+        manager.labels(options).reentered();
+    }
+    Ok(entered)
+}
+
+fn reenter_one(
+    manager: &Inner,
+    key: &LockKey,
+    name: &str,
+    mode: Mode,
+    scope: &Scope,
+) -> Result<Option<SectionRef>, LockError> {
+    let Some((section, lock)) = scope.reenter(manager.id, name, mode)? else {
         return Ok(None);
     };
-    let found = scope
-        .reenter(manager.id, name, options.mode)
-        .inspect_err(|error| manager.labels(options).refused(error))?;
-    let Some((section, lock)) = found else {
-        return Ok(None);
-    };
-    manager.note_permits(name, options.mode);
-    manager.labels(options).reentered();
     if section.get().key() == key {
         return Ok(Some(section));
     }
     // The outer section holds several locks. Code inside this section sees only the lock of this
     // key.
     let outer = Teardown::of(smallvec![HeldKey::Reentered(section)], None);
-    let locks = smallvec![lock];
+    let inner = Section::begin(manager.id, key.clone(), smallvec![lock], outer, None);
+    Ok(Some(inner))
+}
+
+/// Re-enters each lock of the key, or none.
+fn reenter_all(
+    manager: &Inner,
+    key: &LockKey,
+    mode: Mode,
+    scope: &Scope,
+) -> Result<Option<SectionRef>, LockError> {
+    let mut keys = Few::new();
+    let mut locks = Few::new();
+    let mut all = true;
+    for name in key.distinct() {
+        match scope.reenter(manager.id, &name, mode)? {
+            Some((section, lock)) => {
+                keys.push(section.before_its_body());
+                locks.push(lock);
+            }
+            None => all = false,
+        }
+    }
+    if !all {
+        return Ok(None);
+    }
+    let begun = keys.into_iter().map(|mut outer| {
+        outer.begin();
+        HeldKey::Reentered(outer)
+    });
+    let outer = Teardown::of(begun.collect(), None);
     let inner = Section::begin(manager.id, key.clone(), locks, outer, None);
     Ok(Some(inner))
 }
@@ -248,6 +291,7 @@ impl Taking<'_> {
         let mut collecting = Collecting::default();
         let mut locks = Few::<HeldLock>::with_capacity(sorted.len());
         let mut keys = Few::with_capacity(sorted.len());
+        let mut taken = Vec::with_capacity(sorted.len());
         for name in sorted {
             let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
@@ -261,14 +305,13 @@ impl Taking<'_> {
             };
             let (turn, lock) = one?;
             collecting.add(turn, &self.entry);
+            taken.push(Arc::clone(&lock.lease));
             locks.push(lock);
         }
-        if self.entry.fresh && locks.len() > 1 {
+        if self.entry.fresh && taken.len() > 1 {
             // The first lease has aged while the call waited for the last one, and no renewal will
-            // extend it later.
-            let leases: Vec<Arc<Lease>> =
-                locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
-            let renewing = manager.leases.renew_now(&leases);
+            // extend it later. A lease that surrounds the caller ends when it is to end.
+            let renewing = manager.leases.renew_now(&taken);
             let Some(renewed) = collecting.wait_for(renewing).await else {
                 return Ok(None);
             };

@@ -93,12 +93,15 @@ impl Section {
             teardown: Some(teardown),
             holding,
         };
-        SectionRef::to(Arc::new(Self {
+        let section = Arc::new(Self {
             manager,
             key,
             locks,
             state: Mutex::new(state),
-        }))
+        });
+        let mut first = SectionRef::to(section);
+        first.took = true;
+        first
     }
 
     /// The lock of this name, if this section belongs to `manager` and has it.
@@ -207,6 +210,18 @@ impl Section {
         }
     }
 
+    /// The body that took the locks has not come to its end, so what bodies inside have done is
+    /// not remembered. A section that only re-entered a lock leaves that to the one around it.
+    fn is_not_done(&self) {
+        let state = self.state.lock();
+        let keys = state.teardown.iter().flat_map(|teardown| &teardown.keys);
+        for key in keys {
+            if let HeldKey::Own(turn) = key {
+                turn.lease().body_ended(None);
+            }
+        }
+    }
+
     /// The shortest ttl of the section's leases, as granted. Each renewal extends a lease by its
     /// ttl.
     pub(crate) fn ttl(&self) -> Duration {
@@ -298,6 +313,8 @@ pub(crate) struct SectionRef {
     section: Option<Arc<Section>>,
     /// False for one that waits for further locks before its body begins.
     begun: bool,
+    /// The body that took the locks has this one.
+    took: bool,
 }
 
 impl SectionRef {
@@ -305,6 +322,7 @@ impl SectionRef {
         Self {
             section: Some(section),
             begun: true,
+            took: false,
         }
     }
 
@@ -327,13 +345,21 @@ impl SectionRef {
     /// Leaves after a body that ended normally; must be the last call on this reference. The last
     /// reference of the section returns the teardown that gives the locks back.
     pub(crate) fn leave(&mut self) -> Option<Teardown> {
-        self.section.take()?.leave(true)
+        self.leave_as(true)
+    }
+
+    /// The same for a body that may not have ended normally, if `clean` is false.
+    fn leave_as(&mut self, clean: bool) -> Option<Teardown> {
+        self.section.take()?.leave(clean)
     }
 }
 
 impl Drop for SectionRef {
     fn drop(&mut self) {
         if let Some(section) = self.section.take() {
+            if self.took {
+                section.is_not_done();
+            }
             drop(section.leave(!self.begun).and_then(Teardown::hand_over));
         }
     }
@@ -416,7 +442,7 @@ impl HeldKey {
                 }
                 turn.end(not_before).await
             }
-            Self::Reentered(mut outer) => match outer.leave() {
+            Self::Reentered(mut outer) => match outer.leave_as(clean) {
                 Some(teardown) => teardown.finish_outer().await,
                 None => Ok(Released::Released),
             },

@@ -178,10 +178,7 @@ impl RenewalBatch {
         let mut failed: Option<BackendError> = None;
         for lease in &self.leases {
             match answers.next() {
-                Some(Ok(answer)) => {
-                    lease.renewed(&answer);
-                    lease.state.lock().plan.renewal_answered(lease.ttl());
-                }
+                Some(Ok(answer)) => lease.renewed(&answer),
                 answer => {
                     lease.section().renewal(lease.key(), "failed");
                     failed = answer.and_then(Result::err).or(failed);
@@ -211,8 +208,7 @@ impl Drop for RenewalBatch {
         for lease in &self.leases {
             let pause = lease.ttl() / RETRIES_PER_TTL;
             let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
-            lease.state.lock().plan.renewal_unanswered(now + pause);
-            lease.answered.notify_waiters();
+            lease.end_renewal(now + pause);
             self.keeper.reschedule(lease, now);
         }
     }

@@ -212,6 +212,8 @@ impl Lease {
         state.phase = Phase::Lost(reason);
         let (section, loss) = (state.section.clone(), state.loss.clone());
         let follower = state.follower.take();
+        // Its body has ended in time, and the store could not be told to keep it any longer.
+        let is_only_kept = state.back.kept_until.is_some() && reason != LossReason::Gone;
         // A release that is under way comes too late to make a difference.
         let _counted = state.back.counted.take();
         // A subscriber and a follower's drop run foreign code, so the mutex is released first.
@@ -220,7 +222,9 @@ impl Lease {
             loss.cancel();
         }
         drop(follower);
-        section.lost(&self.request.key, self.request.owner, reason);
+        if !is_only_kept {
+            section.lost(&self.request.key, self.request.owner, reason);
+        }
         Phase::Lost(reason)
     }
 
@@ -364,6 +368,23 @@ impl Lease {
                 }
             }
         }
+        self.state.lock().plan.renewal_answered(self.ttl());
+    }
+
+    /// Waits until no renewal is in flight, and notes the one that is sent now. It must be
+    /// [ended](Self::end_renewal).
+    pub(super) async fn begin_renewal(&self) {
+        let begun = || {
+            let plan = &mut self.state.lock().plan;
+            (!plan.is_renewal_in_flight()).then(|| plan.renewal_sent())
+        };
+        found(&self.answered, begun).await;
+    }
+
+    /// A renewal has ended. If it has not been answered, the next one may be sent at `again_at`.
+    pub(super) fn end_renewal(&self, again_at: Instant) {
+        self.state.lock().plan.renewal_unanswered(again_at);
+        self.answered.notify_waiters();
     }
 
     /// Waits until no renewal is in flight.

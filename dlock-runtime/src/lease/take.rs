@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
@@ -106,6 +108,15 @@ impl Leases {
     /// Extends leases to their whole ttl from now on. Each lease shows afterwards whether it is
     /// still held.
     pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
+        let mut in_flight = RenewalsInFlight {
+            leases: Vec::with_capacity(leases.len()),
+            now: self.now(),
+        };
+        for lease in leases {
+            // The keeper may be renewing it, and a store gets one request of an owner at a time.
+            lease.begin_renewal().await;
+            in_flight.leases.push(lease);
+        }
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
         let answers = self.backend.renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
@@ -114,6 +125,20 @@ impl Leases {
             lease.renewed(&answer);
         }
         Ok(())
+    }
+}
+
+/// Leases whose renewal is in flight. Its drop wakes a release that waits for the renewal.
+struct RenewalsInFlight<'a> {
+    leases: Vec<&'a Arc<Lease>>,
+    now: Instant,
+}
+
+impl Drop for RenewalsInFlight<'_> {
+    fn drop(&mut self) {
+        for lease in &self.leases {
+            lease.end_renewal(self.now);
+        }
     }
 }
 

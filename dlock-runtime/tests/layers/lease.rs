@@ -444,6 +444,27 @@ async fn a_shutdown_tells_of_a_min_hold_that_the_store_was_not_told_of() {
     }
 }
 
+/// Its body has ended in time, and nothing is lost when the store cannot be told to keep it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_only_min_hold_keeps_is_not_told_as_lost_in_an_outage() {
+    for is_silent in [true, false] {
+        let (warnings, _guard) = Log::of_this_thread();
+        let (memory, here) = manager().await;
+        let locked = here.lock("k").ttl(seconds(3)).min_hold(seconds(60));
+        let ends = locked.run(async move {
+            match is_silent {
+                true => memory.faults().set_delay(Some(seconds(3600))),
+                false => memory.faults().set_unavailable(true),
+            }
+        });
+        let ended = tokio::spawn(ends);
+        sleep(seconds(30)).await;
+        let told = warnings.lines_with("dlock::loss");
+        assert!(told.is_empty(), "{is_silent}: {told:?}");
+        ended.abort();
+    }
+}
+
 /// An operator has taken it away, and the store says so only when it is asked.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_gone_when_min_hold_begins_is_told_as_lost() {

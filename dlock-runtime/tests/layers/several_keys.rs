@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{OnLost, current, lock};
+use dlock_runtime::{LockError, OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{held, is_lost, is_unavailable, served};
@@ -233,4 +233,137 @@ async fn who_gives_several_keys_back_is_told_of_the_one_that_failed() {
     is_lost(guard(|| Ok(Released::NotHeld)).await.release().await);
     let silent = || Err(BackendError::unavailable("silence"));
     is_unavailable(guard(silent).await.release().await);
+}
+
+/// Without I/O, as with one key: in an outage, and after a shutdown has begun.
+#[tokio::test(start_paused = true)]
+async fn all_of_several_keys_are_entered_once_more_whatever_the_store_does() {
+    let (memory, here) = manager().await;
+    let manager = here.clone();
+    let body = async {
+        memory.faults().set_unavailable(true);
+        for keys in [&["a", "b"][..], &["b", "a"], &["b", "c"], &["a", "b", "c"]] {
+            let again = lock(keys).renew(false).run(async { current().unwrap() });
+            let again = again.await.expect("they are held");
+            assert!(
+                again.tokens().len() == keys.len() && again.key().names().eq(keys.iter().copied()),
+                "{again:?}"
+            );
+        }
+        let _ends = tokio::spawn(async move { manager.shutdown().await });
+        settle().await;
+        let transfer = lock(["a", "b"]).run(async {}).await;
+        transfer.expect("they are held");
+        // One that is not held is refused.
+        let more = lock(["a", "d"]).try_acquire().await;
+        assert!(matches!(more, Err(LockError::ShutDown { .. })), "{more:?}");
+        memory.faults().set_unavailable(false);
+    };
+    let outer = lock(["a", "b"]).run(lock("c").run(body));
+    here.scope(outer).await.unwrap().unwrap();
+}
+
+/// At once: while it waits for the first, the holder of the first may wait for the other.
+#[tokio::test(start_paused = true)]
+async fn a_deadlock_with_the_second_of_several_keys_is_told_before_the_first_is_awaited() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let first = there.lock("a").acquire().await.unwrap();
+    let body = async { timeout(s(60), lock(["a", "b"]).acquire()).await };
+    let told = here.scope(lock("b").read().run(body)).await.unwrap();
+    let told = told.expect("at once");
+    assert!(
+        matches!(told, Err(LockError::WouldDeadlock { .. })),
+        "{told:?}"
+    );
+    first.release().await.unwrap();
+}
+
+/// Only what the call has taken itself is extended: the lease around it ends when it is to end.
+#[tokio::test(start_paused = true)]
+async fn entering_several_keys_extends_no_lease_around_them() {
+    let (_memory, here) = manager().await;
+    let fixed = |keys: &[&str]| lock(keys).ttl(s(3)).renew(false);
+    let body = async {
+        sleep(s(2)).await;
+        let both = fixed(&["a", "b"]).run(async {}).await;
+        both.expect("one is held, and one is free");
+        sleep(s(2)).await;
+        current().unwrap().is_held()
+    };
+    let outer = fixed(&["a"]).on_lost(OnLost::Continue).run(body);
+    assert!(!here.scope(outer).await.expect("it goes on"));
+}
+
+/// Notes when a renewal begins and ends, and takes a second for it.
+#[derive(Debug)]
+struct Renews {
+    memory: Memory,
+    in_flight: &'static AtomicUsize,
+    most: &'static AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Renews {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let of_a = r.iter().filter(|r| r.key.ends_with('a')).count();
+        let now = self.in_flight.fetch_add(of_a, Ordering::SeqCst) + of_a;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        sleep(s(2)).await;
+        let answers = self.memory.renew(r).await;
+        self.in_flight.fetch_sub(of_a, Ordering::SeqCst);
+        answers
+    }
+}
+
+/// A store may go by that there is one request of an owner at a time.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_renewed_at_the_start_is_not_renewed_twice_at_once() {
+    for waits in 8..14 {
+        let [in_flight, most] = [(); 2].map(|()| &*Box::leak(Box::<AtomicUsize>::default()));
+        let memory = Memory::new();
+        let store = Renews {
+            memory: memory.clone(),
+            in_flight,
+            most,
+        };
+        memory.start().await.unwrap();
+        let here = store.manager().await;
+        let there = connect(&memory).await;
+        let b = there.lock("b").acquire().await.unwrap();
+        let both = tokio::spawn(here.lock(["a", "b"]).ttl(s(30)).renew(false).run(async {}));
+        sleep(s(waits)).await;
+        b.release().await.unwrap();
+        served(both).await;
+        assert_eq!(most.load(Ordering::SeqCst), 1, "after {waits} s");
+    }
+}
+
+/// The section around it has lost nothing, but a body in it has not ended well.
+#[tokio::test(start_paused = true)]
+async fn who_lost_one_of_several_keys_inside_another_hands_that_over_to_nobody() {
+    let (memory, here) = manager().await;
+    let manager = here.clone();
+    let outer = here.lock("d").run(async move {
+        let token = current().unwrap().token();
+        let body = async move {
+            memory.faults().take_away("c");
+            current().unwrap().lost().await;
+        };
+        let both = manager.lock(["c", "d"]).on_lost(OnLost::Continue).run(body);
+        both.await.expect("it goes on");
+        settle().await;
+        token
+    });
+    let outer = tokio::spawn(outer);
+    settle().await;
+    let behind = tokio::spawn(here.lock("d").run(async { current().unwrap().token() }));
+    let (outer, behind) = (served(outer).await, served(behind).await);
+    assert!(
+        u64::from(behind) >= u64::from(outer) + dlock_runtime::TOKENS_PER_GRANT,
+        "handed over: {outer}, then {behind}"
+    );
 }
