@@ -7,7 +7,8 @@ use super::section::Section;
 
 /// A body, or the work under a guard, that is remembered once it is done. Of several bodies inside
 /// one lock, the last to end decides. A body that is dropped, cancelled or panics has ended without
-/// being done. Must be dropped before the lock is released.
+/// being done, and so has all inside it if it took the lock. Must be dropped before the lock is
+/// released.
 pub(crate) struct OnceBody {
     section: Arc<Section>,
     /// How long the body is remembered.

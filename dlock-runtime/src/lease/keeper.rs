@@ -2,8 +2,7 @@
 //! next. A task of its own works through the schedule.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -15,7 +14,7 @@ use crate::backend::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
 use crate::sync::Mutex;
-use crate::tables::HashSet;
+use crate::tables::{HashMap, HashSet};
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -23,8 +22,16 @@ pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
     /// Notified when something is due earlier than the last look said.
     pub(super) earlier: Notify,
-    /// Whether the last renewals failed. An outage is logged once, not for every attempt.
-    failing: AtomicBool,
+    failing: Mutex<Failing>,
+}
+
+/// Which leases could not be renewed at last. An outage is logged once, not for every attempt, and
+/// not as over while some of them still fail: one server of several may be down.
+#[derive(Debug, Default)]
+struct Failing {
+    said: bool,
+    /// By the sequence number of the owner.
+    leases: HashMap<u64, Weak<Lease>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,14 +75,49 @@ impl Keeper {
             clock,
             schedule: Mutex::default(),
             earlier: Notify::new(),
-            failing: AtomicBool::new(false),
+            failing: Mutex::default(),
         }
     }
 
-    pub(super) fn say_whether_failing(&self, error: Option<&BackendError>) {
-        let before = self.failing.swap(error.is_some(), Ordering::Relaxed);
-        if before != error.is_some() {
+    /// The leases of a batch have been renewed, except these.
+    pub(super) fn batch_ended(
+        &self,
+        batch: &[Arc<Lease>],
+        failed: &[&Arc<Lease>],
+        error: Option<&BackendError>,
+    ) {
+        let mut failing = self.failing.lock();
+        let known = &mut failing.leases;
+        if !known.is_empty() {
+            for lease in batch {
+                known.remove(&lease.request.owner.sequence());
+            }
+            known.retain(|_, lease| {
+                lease
+                    .upgrade()
+                    .is_some_and(|lease| lease.is_to_be_renewed())
+            });
+        }
+        let number = |lease: &Arc<Lease>| lease.request.owner.sequence();
+        known.extend(
+            failed
+                .iter()
+                .map(|lease| (number(lease), Arc::downgrade(lease))),
+        );
+        let fails = error.is_some() || !known.is_empty();
+        let changed = std::mem::replace(&mut failing.said, fails) != fails;
+        // A subscriber's code runs after the mutex is released.
+        drop(failing);
+        if changed {
             observe::renewals_failing(error.map(|error| error as _));
+        }
+    }
+
+    /// A batch has had no answer for long.
+    pub(super) fn say_that_late(&self, error: &BackendError) {
+        let said = std::mem::replace(&mut self.failing.lock().said, true);
+        if !said {
+            observe::renewals_failing(Some(error));
         }
     }
 

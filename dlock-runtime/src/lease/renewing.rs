@@ -170,23 +170,26 @@ impl RenewalBatch {
             // The store retries its server for a while before it gives up. A log entry after that
             // may be too late for its reader, so a late renewal is logged now.
             error = self.late(reach) => {
-                self.keeper.say_whether_failing(Some(&error));
+                self.keeper.say_that_late(&error);
                 renewed.await
             }
         };
         let mut answers = answers.into_iter();
-        let mut failed: Option<BackendError> = None;
+        let mut failed = Vec::new();
+        let mut error: Option<BackendError> = None;
         for lease in &self.leases {
             match answers.next() {
                 Some(Ok(answer)) => lease.renewed(&answer),
                 answer => {
                     lease.section().renewal(lease.key(), "failed");
-                    failed = answer.and_then(Result::err).or(failed);
+                    error = answer.and_then(Result::err).or(error);
+                    failed.push(lease);
                 }
             }
         }
-        self.keeper.say_whether_failing(failed.as_ref());
-        if let (Some(error), Some(lease)) = (&failed, self.leases.first()) {
+        self.keeper
+            .batch_ended(&self.leases, &failed, error.as_ref());
+        if let (Some(error), Some(lease)) = (&error, self.leases.first()) {
             lease.store_failed("renew", error);
         }
     }

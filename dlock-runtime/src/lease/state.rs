@@ -192,6 +192,11 @@ impl Lease {
         self.remaining().is_some()
     }
 
+    /// Whether somebody works under it, as far as is known without a look at the clock.
+    pub(super) fn is_to_be_renewed(&self) -> bool {
+        self.state.lock().phase == Phase::Held
+    }
+
     /// The store says that the lease has ended.
     pub(super) fn mark_gone(&self) {
         let state = self.state.lock();
@@ -291,8 +296,9 @@ impl Lease {
         }
     }
 
-    /// A run-once body has ended. `done_for` says how long to remember that it ended well; `None`
-    /// if it did not. The last body to end decides.
+    /// A run-once body has ended, or the body that took the lock without coming to its end.
+    /// `done_for` says how long to remember that it ended well; `None` if it did not. The last to
+    /// end decides.
     pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
         self.state.lock().back.done_for = done_for;
     }

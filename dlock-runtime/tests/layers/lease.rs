@@ -1,8 +1,10 @@
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Request};
+use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use dlock_runtime::{LockError, LockGuard, LockManager, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -494,4 +496,52 @@ async fn what_is_done_is_remembered_until_min_hold_ends() {
     }
     sleep(seconds(3)).await;
     drop(once(&there).try_acquire().await.expect("forgotten"));
+}
+
+/// Renews all but one.
+#[derive(Debug)]
+struct AllButOne {
+    memory: Memory,
+    fails: Arc<AtomicBool>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for AllButOne {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let mut answers = self.memory.renew(r).await;
+        for (request, answer) in r.iter().zip(&mut answers) {
+            if request.key.ends_with("far") && self.fails.load(Ordering::Relaxed) {
+                *answer = Err(BackendError::unavailable("its server is down"));
+            }
+        }
+        answers
+    }
+}
+
+/// One server of several is down. The leases of the others say nothing of it.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_some_leases_is_told_once() {
+    let (told, _guard) = Log::of_this_thread();
+    let (memory, fails) = (Memory::new(), Arc::new(AtomicBool::new(true)));
+    let store = AllButOne {
+        memory: memory.clone(),
+        fails: Arc::clone(&fails),
+    };
+    memory.start().await.unwrap();
+    let here = store.manager().await;
+    let far = held(here.lock("far").ttl(seconds(300))).await;
+    let mut near = Vec::new();
+    for number in 0..5 {
+        near.push(held(here.lock(format!("near:{number}")).ttl(seconds(3))).await);
+    }
+    sleep(seconds(200)).await;
+    let lines = told.lines_with("dlock::renewal");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    fails.store(false, Ordering::Relaxed);
+    sleep(seconds(5)).await;
+    far.release().await.expect("it was renewed");
+    drop(near);
 }
