@@ -89,9 +89,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // The locks are where the stock is, with connections of their own.
     let locks = Postgres::from_pool(&pool).create_tables(true);
     // Three request timeouts fit into the ttl, so that one silent connection costs no lock.
-    let config = Config::with_backend(locks)
-        .request_timeout(Duration::from_secs(2))
-        .timeout(Duration::from_secs(60));
+    let locks = locks.request_timeout(Duration::from_secs(2));
+    let config = Config::with_backend(locks).timeout(Duration::from_secs(60));
     dlock::init(config).await?;
     let sold = sell(&pool, "blue-mug").await;
     dlock::shutdown().await;

@@ -117,7 +117,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
+    /// [`LockError::InvalidKey`], [`LockError::Unavailable`], or [`LockError::Config`] if a right is
+    /// missing.
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
         let key = key.into();
         let name = self.single(&key, "inspect")?;
@@ -133,8 +134,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if the store does not answer; [`LockError::InvalidKey`] if no key
-    /// can begin like this.
+    /// [`LockError::Unavailable`] if the store does not answer; [`LockError::Config`] if a right is
+    /// missing, or a value is not dlock's; [`LockError::InvalidKey`] if no key can begin like this.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         let full = self.prefix(prefix)?;
         let locks = self.inner.leases.backend.list(&full);
@@ -145,7 +146,7 @@ impl LockManager {
     /// callers that look repeatedly. A store that has to be asked about each lock, or about its
     /// lease, is asked only about the returned ones. The cost of finding them still grows with the
     /// store: in Redis one `SCAN` for a thousand keys, in etcd a request for 5000 of them, in
-    /// ZooKeeper one list and a request for every 400 folders in it, in memcached a few walks
+    /// ZooKeeper one list and a request for every 400 folders in it, in memcached one walk
     /// through its items. A database returns all of them to one query.
     ///
     /// ```

@@ -322,8 +322,7 @@ impl<Runs> LockRequest<Runs> {
         self.patience(Patience::Try).guard().await
     }
 
-    /// Waits for the lock for at most `limit`, including an outage of the store. Ten years at most;
-    /// [`acquire`](Self::acquire) waits without a limit.
+    /// Waits for the lock for at most `limit`, including an outage of the store. Ten years at most.
     ///
     /// # Errors
     ///

@@ -49,6 +49,12 @@ pub(crate) fn reenter(
         .and_then(|()| check_once(options, key, &manager.at_start))
         .and_then(|()| check_shared(options.mode, &manager.at_start, || format!("lock `{key}`")))
         .inspect_err(|error| manager.labels(options).refused(error))?;
+    if scope.sections().next().is_none() {
+        return Ok(None);
+    }
+    manager
+        .check(key, options)
+        .inspect_err(|error| manager.labels(options).refused(error))?;
     let entered = match key.single() {
         Some(name) => reenter_one(manager, key, name, options.mode, scope),
         None => reenter_all(manager, key, options.mode, scope),

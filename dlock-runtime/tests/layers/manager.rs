@@ -288,7 +288,8 @@ async fn tokens_that_are_not_strict_any_more_are_refused() {
     store.memory.faults().set_unavailable(true);
     is_unsupported(here.lock("k").fenced(true).run(async {}).await);
     store.memory.faults().set_unavailable(false);
-    here.lock("k").run(async {}).await.unwrap();
+    let inside = async { here.lock("k").fenced(true).run(async {}).await };
+    is_unsupported(here.lock("k").run(inside).await.unwrap());
     store.weak.store(false, Ordering::Release);
     here.lock("k").fenced(true).run(async {}).await.unwrap();
 }
