@@ -422,7 +422,10 @@ async fn around(
 ) {
     let ran = match is_once {
         true => {
-            let body = async { Ok::<_, ()>(body.await) };
+            let body = async {
+                body.await;
+                Ok::<_, ()>(())
+            };
             once(manager).run(body).await.map(drop)
         }
         false => manager.lock("key").run(body).await,
