@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use dlock::backend::{Finding, HolderInfo};
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockError, LockManager, LockRequest};
 use tokio::task::JoinSet;
 
 use super::report::Report;
@@ -12,8 +12,10 @@ use crate::store;
 
 pub(super) const PREFIX: &str = "dlock-doctor:";
 
-/// Left behind by a tool that was killed, it is gone soon.
-const TTL: Duration = Duration::from_secs(10);
+/// Left behind by a tool that was killed, it is gone soon. If requests may take long, it lasts for
+/// three of them, as dlock warns of less.
+const TTL: Duration = Duration::from_secs(15);
+const REQUESTS: u32 = 3;
 
 /// Who waits is told, or looks after a second.
 const TOLD: Duration = Duration::from_millis(900);
@@ -22,8 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Takes the lock, lets another process's worth of connections wait for it, and gives it back.
 pub(super) async fn take(manager: &LockManager, config: Config, report: &mut Report) {
     let key = key();
+    let ttl = TTL.max(config.configured_request_timeout().saturating_mul(REQUESTS));
     let asked = SystemTime::now();
-    let guard = match lock(manager, &key).try_acquire().await {
+    let guard = match lock(manager, (&key, ttl)).try_acquire().await {
         Ok(guard) => guard,
         Err(error) => return report.failed("lock", &error),
     };
@@ -33,7 +36,7 @@ pub(super) async fn take(manager: &LockManager, config: Config, report: &mut Rep
         clock(held.holders.first(), [asked, had], report);
     }
     let taken = "a lock of the doctor's own was taken, waited for and given back".to_owned();
-    match hand_over(manager, config, &key, guard, report).await {
+    match hand_over(manager, config, (&key, ttl), guard, report).await {
         Ok(()) => report.ok("lock", taken),
         Err(error) => report.failed("lock", &error),
     }
@@ -46,20 +49,20 @@ fn key() -> String {
     format!("{PREFIX}{}:{now}", std::process::id())
 }
 
-fn lock(manager: &LockManager, key: &str) -> dlock::LockRequest {
-    manager.lock(key).ttl(TTL)
+fn lock(manager: &LockManager, (key, ttl): (&str, Duration)) -> LockRequest {
+    manager.lock(key).ttl(ttl)
 }
 
 async fn hand_over(
     manager: &LockManager,
     config: Config,
-    key: &str,
+    of: (&str, Duration),
     guard: dlock::LockGuard,
     report: &mut Report,
 ) -> Result<(), LockError> {
     // As another process: the tasks of one give the lock to each other without the store.
     let other = LockManager::connect(config).await?;
-    let handed_over = between(manager, &other, key, guard, report).await;
+    let handed_over = between(manager, &other, of, guard, report).await;
     store::close(&other).await;
     handed_over
 }
@@ -67,12 +70,13 @@ async fn hand_over(
 async fn between(
     manager: &LockManager,
     other: &LockManager,
-    key: &str,
+    of: (&str, Duration),
     guard: dlock::LockGuard,
     report: &mut Report,
 ) -> Result<(), LockError> {
     let mut waiting = JoinSet::new();
-    waiting.spawn(lock(other, key).acquire_within(PATIENCE));
+    waiting.spawn(lock(other, of).acquire_within(PATIENCE));
+    let (key, _) = of;
     let has_come = waits(manager, key).await?;
     let given_back = (Instant::now(), SystemTime::now());
     guard.release().await?;

@@ -7,8 +7,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Where it speaks of the store and its settings.
-const TARGET: &str = "dlock::store";
+/// Where it speaks of its own settings, and of the store's.
+const TARGETS: [&str; 2] = ["dlock", "dlock::store"];
 
 /// Runs this, and gives what was warned of meanwhile, if nobody else is to hear it.
 pub(super) async fn heard<T>(listens: bool, work: impl Future<Output = T>) -> (T, Vec<String>) {
@@ -35,7 +35,8 @@ impl Heard {
 
 impl Subscriber for Heard {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == TARGET && *metadata.level() <= Level::WARN
+        let is_told = *metadata.level() <= Level::WARN && TARGETS.contains(&metadata.target());
+        metadata.is_event() && is_told
     }
 
     fn event(&self, event: &Event<'_>) {

@@ -104,6 +104,27 @@ async fn all_is_well() {
     }
 }
 
+/// The services' own ttl, and not that of the doctor's lock.
+#[tokio::test]
+async fn a_ttl_that_is_short_for_its_requests() {
+    let server = durable().await;
+    let short = || {
+        let mut tool = dlock(&server.url(), &["doctor"]);
+        tool.env("DLOCK_TTL", "5s");
+        tool
+    };
+    let output = asked(short, &["notify", "clock"]).await;
+    warns_of(&output, "setting", "a ttl of 5s is shorter");
+
+    for timeout in ["5s", "20s"] {
+        let mut tool = dlock(&server.url(), &["-v", "doctor"]);
+        tool.env("DLOCK_REQUEST_TIMEOUT", timeout)
+            .env("DLOCK_TTL", "60s");
+        let well = ran(tool).await;
+        assert!(!stderr(&well).contains("is shorter"), "{}", stderr(&well));
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_drops_locks() {
     let server = durable().await;
