@@ -180,6 +180,27 @@ async fn full_server_keeps_its_promises() {
     served(waiting).await.release().await.expect("the release");
 }
 
+/// Nor do they depend on the connections of before: it accepts new ones.
+#[tokio::test]
+async fn a_full_server_accepts_connections() {
+    unless_it_stands_still(TTL / 4, full_server_accepts_connections).await;
+}
+
+async fn full_server_accepts_connections() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let holder = connect(config(&server.url_through(proxy.port()))).await;
+    let guard = held(holder.lock("key").ttl(TTL)).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    proxy.cut();
+    sleep(2 * TTL).await;
+    assert!(guard.is_held(), "it was not renewed");
+    let operator = connect(config(&server.url())).await;
+    let lock = operator.inspect("key").await.expect("a look");
+    assert!(lock.is_some(), "it is not shown");
+    guard.release().await.expect("the release");
+}
+
 /// A firewall has forgotten the connections, and who waits for an answer has much more
 /// time than the leases have.
 #[tokio::test]

@@ -7,5 +7,10 @@
 --
 -- Returns the counter.
 
+-- A server whose memory is full refuses `INCRBY`, unless the script has written something
+-- before. This writes nothing, since the key never exists, and needs no memory. Without the
+-- counter there is no connection, and so neither renewals nor releases.
+redis.pcall('DEL', KEYS[1] .. ':never')
+
 local lowest = tonumber(ARGV[1])
 return draw(KEYS[1], 0, ARGV[2] == '1' and math.max(lowest, clock()) or lowest)
