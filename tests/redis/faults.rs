@@ -201,6 +201,27 @@ async fn full_server_accepts_connections() {
     guard.release().await.expect("the release");
 }
 
+/// A writer and a reader. They are looked after meanwhile, over the time of several heartbeats.
+#[tokio::test]
+async fn who_waits_outlasts_a_full_server() {
+    let server = RedisServer::start().await;
+    let url = server.url();
+    let (holder, other) = (connect(config(&url)).await, connect(config(&url)).await);
+    let guard = held(holder.lock("key")).await;
+    let writer = tokio::spawn(other.lock("key").run(async {}));
+    queued(&holder, "key", 1).await;
+    let reader = tokio::spawn(other.lock("key").read().run(async {}));
+    queued(&holder, "key", 2).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    sleep(Duration::from_secs(9)).await;
+    assert!(!writer.is_finished() && !reader.is_finished());
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(guard.is_held());
+    guard.release().await.expect("the release");
+    served(writer).await;
+    served(reader).await;
+}
+
 /// A firewall has forgotten the connections, and who waits for an answer has much more
 /// time than the leases have.
 #[tokio::test]

@@ -225,8 +225,16 @@ pub(super) fn identity() -> Cmd {
     cmd("INFO").arg("server").take()
 }
 
-/// Shows that the waiters of a process are alive, those for which this key stands.
+/// Shows that the waiters of a process are still alive, those for which this key stands. The
+/// answer is 0 if the key has gone, which then has to be [set again](heartbeat_again). A server
+/// whose memory is full would refuse a `SET`.
 pub(super) fn heartbeat(alive: &str) -> Cmd {
+    let mut extend = cmd("PEXPIRE");
+    extend.arg(alive).arg(whole_ms(ALIVE_FOR)).take()
+}
+
+/// The same, for a process that the server takes for dead.
+pub(super) fn heartbeat_again(alive: &str) -> Cmd {
     let mut set = cmd("SET");
     set.arg(alive)
         .arg(1)

@@ -63,11 +63,8 @@ impl RedisStore {
             (true, Some(_)) => vec![Arc::from("")],
             (true, None) => keys.clone(),
         };
-        let beats = alive_for.iter().map(|key| async move {
-            let alive = self.space().alive_key(self.process, key);
-            let beat = || commands::heartbeat(&alive);
-            self.ask(key, deadline, &beat).await.err()
-        });
+        let beats = alive_for.iter();
+        let beats = beats.map(|key| async move { self.beat(key, deadline).await.err() });
         let (values, beats) = match redisson {
             Some(layout) => (self.held(layout, waited, deadline).await, Vec::new()),
             None => tokio::join!(self.values_of(&keys, deadline), all(beats)),
@@ -169,6 +166,17 @@ impl RedisStore {
             }
         });
         all(looks).await.concat()
+    }
+
+    /// Gives a sign of life of the waiters of this process (in a cluster, of those for this lock).
+    async fn beat(&self, key: &str, deadline: Deadline) -> Result<(), Failure> {
+        let alive = self.space().alive_key(self.process, key);
+        let beat = || commands::heartbeat(&alive);
+        if self.ask(key, deadline, &beat).await?.value == Value::Int(0) {
+            let again = || commands::heartbeat_again(&alive);
+            self.ask(key, deadline, &again).await?;
+        }
+        Ok(())
     }
 
     /// Removes the sign of life: nobody in this process waits any more (in a cluster, for this

@@ -54,11 +54,14 @@ local function enqueue()
   if not redis.call('LPOS', queue, entry) then
     redis.call('RPUSH', queue, entry)
   end
+  -- Before any `SET`: who has a place keeps it at a server whose memory is full.
+  if redis.call('PEXPIRE', alive_key(process), ALIVE_MS) == 0 then
+    redis.call('SET', alive_key(process), '1', 'PX', ALIVE_MS)
+  end
   if held == 'write' and mark == '' then
     -- Its release must look into the queue.
     redis.call('SET', lock, 'w:' .. holder .. '+', 'KEEPTTL')
   end
-  redis.call('SET', alive_key(process), '1', 'PX', ALIVE_MS)
   keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)
 end
 
