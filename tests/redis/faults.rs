@@ -222,6 +222,20 @@ async fn who_waits_outlasts_a_full_server() {
     served(reader).await;
 }
 
+/// Memory can be full for a moment: what the server has to send counts too.
+#[tokio::test]
+async fn a_moment_without_memory_is_waited_out() {
+    let server = RedisServer::start().await;
+    let config = config(&server.url()).request_timeout(HANG);
+    let manager = connect(config).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let asking = tokio::spawn(manager.lock("key").run(async {}));
+    let refused = async || server.run::<String>(&["INFO", "errorstats"]);
+    until("it is refused", refused, |told| told.contains("OOM")).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    served(asking).await;
+}
+
 /// A firewall has forgotten the connections, and who waits for an answer has much more
 /// time than the leases have.
 #[tokio::test]

@@ -141,8 +141,8 @@ pub(super) fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
             "somebody's script blocks it; end that with SCRIPT KILL",
         ),
         ("NOREPLICAS", _) => unavailable(Retry, "its min-replicas-to-write is not met"),
-        ("OOM", _) => unavailable(GiveUp, "raise its maxmemory, or remove other data"),
-        ("MISCONF", _) => unavailable(GiveUp, "it cannot save to disk; make room or see its log"),
+        ("OOM", _) => unavailable(Retry, "raise its maxmemory, or remove other data"),
+        ("MISCONF", _) => unavailable(Retry, "it cannot save to disk; make room or see its log"),
         (TOO_MANY, _) => unavailable(GiveUp, "raise its maxclients"),
         ("CLUSTERDOWN", Role::Cluster) => unavailable(
             Cluster,
