@@ -1,6 +1,6 @@
 //! A password is shown nowhere: in no error or its causes, no `Debug`, no log.
 
-use crate::support::locks::{connect, is_misconfigured};
+use crate::support::locks::{connect, connecting, is_misconfigured};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Setup;
 use crate::support::secure::{shown, shown_nowhere, what_is_shown};
@@ -43,4 +43,14 @@ async fn what_can_be_seen() -> String {
     let refused = within(HANG, manager.lock("key").acquire()).await;
     text += &shown(&is_misconfigured(refused));
     text
+}
+
+/// Redis repeats the beginning of each argument of a command that it does not know.
+#[tokio::test]
+async fn a_long_password_is_not_shown_in_part() {
+    let password = "s".repeat(120);
+    let server = Setup::default().password(&password).without(&["HELLO"]);
+    let server = server.start().await;
+    let told = shown(&is_misconfigured(connecting(&server.url(), HANG).await));
+    assert!(told.contains("HELLO") && !told.contains("sss"), "{told}");
 }
