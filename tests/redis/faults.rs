@@ -236,6 +236,24 @@ async fn a_moment_without_memory_is_waited_out() {
     served(asking).await;
 }
 
+/// Somebody else has the lock: whoever was refused at first takes a place.
+#[tokio::test]
+async fn a_moment_without_replicas_is_waited_out() {
+    let server = RedisServer::start().await;
+    let config = config(&server.url()).request_timeout(HANG);
+    let (holder, other) = (connect(config.clone()).await, connect(config).await);
+    let guard = held(holder.lock("key")).await;
+    server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let asking = tokio::spawn(other.lock("key").run(async {}));
+    let refused = async || server.run::<String>(&["INFO", "errorstats"]);
+    let is_refused = |told: &String| told.contains("NOREPLICAS");
+    until("it is refused", refused, is_refused).await;
+    server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    queued(&holder, "key", 1).await;
+    guard.release().await.expect("the release");
+    served(asking).await;
+}
+
 /// A firewall has forgotten the connections, and who waits for an answer has much more
 /// time than the leases have.
 #[tokio::test]

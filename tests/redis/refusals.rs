@@ -1,6 +1,11 @@
 //! A server that answers, and will not do what dlock asks: somebody else's
 //! values, no memory, no rights.
 
+use std::net::Ipv4Addr;
+
+use tokio::io::{AsyncWriteExt as _, BufStream};
+use tokio::net::{TcpListener, TcpStream};
+
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
 use crate::support::calm::unless_it_stands_still;
@@ -8,6 +13,7 @@ use crate::support::locks::{
     config, connect, connecting, had, healed, is_misconfigured, is_unavailable, says,
 };
 use crate::support::redis::RedisServer;
+use crate::support::resp::{command, honest};
 use crate::support::wait::{HANG, within};
 
 /// The end of a reader's lease is no time: it is not taken for the counter of tokens.
@@ -92,6 +98,45 @@ async fn a_server_that_cannot_write_is_unavailable() {
         command(unset).await;
         // A busy machine may miss the short request timeout.
         healed(&manager).await;
+    }
+}
+
+/// Redis 6.2 looks at its `min-replicas-to-write` before a command, and not within a script: a
+/// master of that version that was cut off would grant the lock to one.
+#[tokio::test]
+async fn who_is_refused_for_want_of_replicas_asks_no_script() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+    let listener = listener.expect("a free port");
+    let port = listener.local_addr().expect("its own").port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(lacks_replicas(stream));
+        }
+    });
+    let url = format!("redis://127.0.0.1:{port}");
+    let manager = connect(config(&url).request_timeout(REQUEST_TIMEOUT)).await;
+    unless_it_stands_still(REQUEST_TIMEOUT / 4, async || {
+        for answer in [
+            within(HANG, manager.lock("key").acquire()).await,
+            within(HANG, manager.lock("key").try_acquire()).await,
+        ] {
+            says(&is_unavailable(answer), &["min-replicas-to-write"]);
+        }
+    })
+    .await;
+}
+
+async fn lacks_replicas(stream: TcpStream) {
+    let mut stream = BufStream::new(stream);
+    while let Some(words) = command(&mut stream).await {
+        let said = match words[0].as_str() {
+            "SET" | "INCRBY" => b"-NOREPLICAS Not enough good replicas to write.\r\n".to_vec(),
+            "EVALSHA" => b":1700000000000064\r\n".to_vec(),
+            _ => honest(&words),
+        };
+        if stream.get_mut().write_all(&said).await.is_err() {
+            return;
+        }
     }
 }
 

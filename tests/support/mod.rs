@@ -27,6 +27,7 @@ pub(crate) mod moving;
 pub(crate) mod nodes;
 pub(crate) mod patient;
 pub(crate) mod redis;
+pub(crate) mod resp;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 mod start;

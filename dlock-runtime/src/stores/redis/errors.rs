@@ -62,6 +62,7 @@ const NOT_HERE: &str = "not here";
 const NO_DATABASE: &str = "no such database";
 const UNKNOWN: &str = "unknown command";
 const NO_CLUSTER: &str = "no cluster";
+const NO_REPLICAS: &str = "NOREPLICAS";
 const TOO_MANY: &str = "too many clients";
 
 /// The code of an error. Some errors have only the general code `ERR`, and are recognized by
@@ -107,6 +108,11 @@ pub(super) fn is_unknown(error: &ServerError) -> bool {
     code_of(error) == UNKNOWN
 }
 
+/// Whether the server refuses to write because too few replicas follow it.
+pub(super) fn lacks_replicas(error: &ServerError) -> bool {
+    code_of(error) == NO_REPLICAS
+}
+
 /// The meaning of an error with this code, from a server with this role.
 pub(super) fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
     use RetryPolicy::{
@@ -140,7 +146,7 @@ pub(super) fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
             Retry,
             "somebody's script blocks it; end that with SCRIPT KILL",
         ),
-        ("NOREPLICAS", _) => unavailable(Retry, "its min-replicas-to-write is not met"),
+        (NO_REPLICAS, _) => unavailable(Retry, "its min-replicas-to-write is not met"),
         ("OOM", _) => unavailable(Retry, "raise its maxmemory, or remove other data"),
         ("MISCONF", _) => unavailable(Retry, "it cannot save to disk; make room or see its log"),
         (TOO_MANY, _) => unavailable(GiveUp, "raise its maxclients"),

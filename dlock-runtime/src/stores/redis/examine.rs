@@ -98,8 +98,7 @@ impl RedisStore {
         };
         let info = info.and_then(|info| redis::from_redis_value::<InfoDict>(info).ok());
         if let Some(version) = info.and_then(|info| info.get::<String>("redis_version")) {
-            let version = format!("{place}: version {version}");
-            found.push(Finding::new(Level::Ok, "version", version));
+            found.push(self.of_version(place, &version));
         }
         let settings = async |pattern| {
             let answer = ask(commands::setting(pattern)).await;
@@ -134,6 +133,26 @@ impl RedisStore {
         }));
         found.extend(self.clock_of(server, tag, deadline).await);
         found
+    }
+
+    /// Which version a server has, and what an old one does after it was cut off.
+    fn of_version(&self, place: &Endpoint, version: &str) -> Finding {
+        let said = format!("{place}: version {version}");
+        let otherwise = match self.connector.locator {
+            Locator::At(_) => None,
+            _ if self.confirming.is_some() => None,
+            Locator::Sentinels(_) => Some(", or `replicas=N` in the URL"),
+            Locator::Cluster(_) | Locator::Node(_) | Locator::Slot(..) => Some(""),
+        };
+        match otherwise.filter(|_| writes_in_scripts_without_replicas(version)) {
+            None => Finding::new(Level::Ok, "version", said),
+            Some(otherwise) => {
+                let risk = format!(
+                    "{said} does not look at min-replicas-to-write within scripts: a master that                      is cut off grants locks to those who reach it; use 7.0 or later{otherwise}"
+                );
+                Finding::new(Level::Warn, "version", risk)
+            }
+        }
     }
 
     /// How far a server's clock is from this machine's.
@@ -188,6 +207,13 @@ impl RedisStore {
     }
 }
 
+/// Whether `min-replicas-to-write` does not count within scripts: up to Redis 6.2.
+fn writes_in_scripts_without_replicas(version: &str) -> bool {
+    let major = version.split('.').next();
+    let major = major.and_then(|major| major.parse::<u32>().ok());
+    major.is_some_and(|major| major < 7)
+}
+
 /// What survives a restart. `None` if the settings cannot be read, which the finding about eviction
 /// reports.
 fn persistence(files: &HashMap<String, String>) -> Option<(Level, String)> {
@@ -212,4 +238,25 @@ fn persistence(files: &HashMap<String, String>) -> Option<(Level, String)> {
                 .to_owned(),
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_7_are_known() {
+        for (version, is_old) in [
+            ("6.2.14", true),
+            ("7.0.0", false),
+            ("10.1", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                writes_in_scripts_without_replicas(version),
+                is_old,
+                "{version}"
+            );
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::config::Electorate;
 use super::connection::Connection;
 use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
-use super::errors::{RetryPolicy, classify};
+use super::errors::{RetryPolicy, classify, lacks_replicas};
 use super::names::{Keyspace, Part};
 use super::scripts;
 use super::subscriptions::Subscriptions;
@@ -63,6 +63,8 @@ pub(super) enum Route {
 pub(crate) struct Notes {
     /// The connection over which commands are in flight.
     pub(super) in_flight: Option<Connection>,
+    /// The plain command that takes a free lock was refused: its server lacks replicas.
+    pub(super) lacks_replicas: bool,
     pub(super) listing: Option<Box<Listing>>,
 }
 
@@ -257,7 +259,10 @@ impl RedisStore {
                     ahead = true;
                 }
                 None if policy == RetryPolicy::SendScript && !in_full => in_full = true,
-                None => return Err(self.refused(&from, key, error, deadline, notes).await),
+                None => {
+                    notes.lacks_replicas = how == How::Take && lacks_replicas(&error);
+                    return Err(self.refused(&from, key, error, deadline, notes).await);
+                }
             }
             let command = match ahead {
                 true => build.ahead(),

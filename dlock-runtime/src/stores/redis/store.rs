@@ -252,22 +252,17 @@ impl Store for RedisStore {
         {
             return Err(Failure::refused(error));
         }
-        let answer = if want == Want::First {
-            let set = || commands::take(self.space(), request);
-            let answer = self.exchange(&request.key, How::Take, deadline, notes, &set);
-            answer.await.map_err(|failure| match failure.applied {
-                // The server refused the command, so it has done nothing.
-                Applied::Answered => failure.with(Applied::No),
-                _ => failure,
-            })?
-        } else {
-            apart(async {
-                if queues {
-                    self.listen(request, deadline).await;
-                }
-                self.ask_for_lock(request, queues, deadline, notes).await
-            })
-            .await?
+        let answer = match self.ask_plainly(request, want, deadline, notes).await? {
+            Some(answer) => answer,
+            None => {
+                apart(async {
+                    if queues {
+                        self.listen(request, deadline).await;
+                    }
+                    self.ask_for_lock(request, queues, deadline, notes).await
+                })
+                .await?
+            }
         };
         let has_no_tokens = redisson.is_some_and(|layout| !layout.recipe.has_tokens());
         let drawn = match answer.value {
@@ -565,6 +560,32 @@ impl RedisStore {
     /// What the request listens to while it waits.
     fn topic(&self, request: &Request) -> Topic {
         self.space().topic(&request.key, request.owner)
+    }
+
+    /// Takes a free lock by the plain command, as the first question. It is asked again after it
+    /// was refused for want of replicas: up to Redis 6.2, a master that was cut off refuses only
+    /// plain commands, and would grant the lock to the script. `None`: the script is to be asked.
+    async fn ask_plainly(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        notes: &mut Notes,
+    ) -> Result<Option<Answer>, Failure> {
+        let was_refused = std::mem::take(&mut notes.lacks_replicas);
+        let is_first = want == Want::First;
+        if !(is_first || was_refused) {
+            return Ok(None);
+        }
+        let set = || commands::take(self.space(), request);
+        let answer = self.exchange(&request.key, How::Take, deadline, notes, &set);
+        let answer = answer.await.map_err(|failure| match failure.applied {
+            // The server refused the command, so it has done nothing.
+            Applied::Answered => failure.with(Applied::No),
+            _ => failure,
+        })?;
+        // If somebody has the lock, only the script can give a place in the queue.
+        Ok((is_first || answer.value == Value::Okay).then_some(answer))
     }
 
     /// Asks for the lock by the script, which a waiter may repeat as often as it likes.
