@@ -1,6 +1,9 @@
 //! What an operator sees of dlock in Redis, and what its settings change.
 
+use std::time::Duration;
+
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use dlock::backend::TokenTier;
 use dlock::{Config, LockManager};
@@ -9,7 +12,7 @@ use crate::lock_name;
 use crate::support::locks::{self, all_served, had, held, queued, served, shown};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::runtimes::one_worker;
-use crate::support::wait::{eventually, until};
+use crate::support::wait::{HANG, eventually, until};
 
 async fn connect(server: &RedisServer) -> LockManager {
     let config = Config::from_url(&server.url()).expect("a valid URL");
@@ -300,4 +303,27 @@ async fn a_holder_of_the_version_before_is_shown() {
         .expect("a lock");
     assert_eq!(lock.holders[0].owner, "0123456789abcdef.1");
     assert!(lock.holders[0].process.is_none());
+}
+
+/// As permits change hands, the lock's value shows who was let in last.
+#[tokio::test]
+async fn a_busy_semaphore_is_not_looked_into_every_second() {
+    let server = RedisServer::start().await;
+    let (holder, other) = (connect(&server).await, connect(&server).await);
+    let _guard = held(holder.lock("key").permits(1).ttl(HANG)).await;
+    let waiting = tokio::spawn(other.lock("key").permits(1).run(async {}));
+    queued(&holder, "key", 1).await;
+    let before = server.calls("evalsha");
+    for number in 0..40 {
+        let value = format!("r:abc.{number}");
+        let words = ["SET", &lock_name("key"), &value, "KEEPTTL"];
+        server.command::<()>(&words).await;
+        sleep(Duration::from_millis(200)).await;
+    }
+    let looks = server.calls("evalsha") - before;
+    assert!(!waiting.is_finished());
+    assert!(
+        looks <= 4,
+        "it was looked into {looks} times in eight seconds"
+    );
 }

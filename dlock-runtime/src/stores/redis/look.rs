@@ -4,7 +4,7 @@
 //! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
 //! of the process is sent with it: waiting costs less than two commands a second, however many
 //! tasks wait. For a lock whose permits are waited for, there is one more command whenever a
-//! lease of its holders may have ended. For a shared lock that readers wait for, there is one in
+//! lease of its holders may have ended; while permits change hands, one in three seconds. For a shared lock that readers wait for, there is one in
 //! eight seconds. In a cluster, locks are in different slots, and one command cannot read two of
 //! them: there is one command for each lock that is waited for, and those for one node are sent
 //! together.
@@ -16,7 +16,7 @@ use redis::Value;
 
 use super::commands;
 use super::redisson;
-use super::scripts::ALIVE_FOR;
+use super::scripts::{ALIVE_FOR, CLAIM};
 use super::servers::{RedisStore, unexpected_answer};
 use super::values::{LockValue, done_by};
 use crate::apart::all;
@@ -37,12 +37,20 @@ const VERIFY: Duration = Duration::from_secs(10);
 pub(crate) struct Seen {
     value: Option<Vec<u8>>,
     pub(super) free: bool,
-    /// When the first lease of the holders that share the lock ends. A waiter for a permit may
-    /// get it then, and nothing else reveals that a holder has died.
+    /// When the first lease of the holders that share the lock may end. A waiter for a permit may
+    /// get it then, and nothing else reveals that a holder has died. `None`: it is not known.
     room_at: Option<Instant>,
     /// When to look again, in Redisson's layout: the holder's lease ends then, or the places of the
     /// waiters have to be kept.
     pub(super) ends: Option<Instant>,
+}
+
+impl Seen {
+    /// Whether it was shared at the last look.
+    fn is_shared(&self) -> bool {
+        let holder = self.value.as_deref().and_then(LockValue::parse);
+        !self.free && holder.is_some_and(|holder| holder.mode.is_shared())
+    }
 }
 
 impl RedisStore {
@@ -255,7 +263,12 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
         wake_a_reader(&mut key.waiters, now);
     }
     if changed {
-        key.seen.room_at = None;
+        let stays_shared =
+            holder.is_some_and(|holder| holder.mode.is_shared()) && key.seen.is_shared();
+        // Others were let in beside those who were known. If one of them has died, its unclaimed
+        // grant ends first.
+        let room_at = key.seen.room_at.filter(|_| stays_shared);
+        key.seen.room_at = room_at.map(|room_at| room_at.min(now + CLAIM));
     }
     key.seen.free = false;
     key.seen.value = Some(value);
