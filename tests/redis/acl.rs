@@ -2,9 +2,9 @@
 
 use crate::lock_name;
 use crate::support::documented::{acl_commands, all_that_locks_need};
-use crate::support::locks::{config, connect};
+use crate::support::locks::{config, connect, connecting, is_misconfigured};
 use crate::support::redis::RedisServer;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, until};
 
 #[tokio::test]
 async fn the_documented_user_can_do_all_that_locks_need() {
@@ -32,6 +32,31 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     assert!(server.calls("lrange") > 0);
     let refused: Vec<redis::Value> = server.command(&["ACL", "LOG"]).await;
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// The message lists them, also for a database of one's own.
+#[tokio::test]
+async fn a_user_with_the_rights_of_the_message_can_do_all_that_locks_need() {
+    let server = RedisServer::start().await;
+    let rights = async |changes: &[&str]| {
+        let words = [&["ACL", "SETUSER", "app"], changes].concat();
+        server.command::<()>(&words).await;
+    };
+    rights(&["on", ">password", "+@all"]).await;
+    let url = format!("redis://app:password@127.0.0.1:{}/1", server.port());
+    let told = is_misconfigured(connecting(&url, HANG).await).to_string();
+    let words = told.split([' ', '`', ',', ')']);
+    let named: Vec<_> = words
+        .filter(|word| word.starts_with(['+', '~', '&']))
+        .collect();
+    assert!(
+        named.contains(&"~dlock:*") && named.contains(&"+evalsha"),
+        "{told}"
+    );
+    rights(&["-@all"]).await;
+    rights(&named).await;
+    let connect = async || connect(config(&url)).await;
+    all_that_locks_need(&connect().await, &connect().await).await;
 }
 
 /// A readiness check says what a call would: that this user may not look at locks.

@@ -7,11 +7,11 @@ use crate::stores::meaning::Meaning;
 
 /// What a user of the server must be allowed to do.
 pub(super) const PERMISSIONS: &str = "let this user do what dlock does: keys `~dlock:*`, channels \
-    `&dlock:wake:*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get \
-    +mget +del +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen \
-    +lrange +zadd +zrange +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with \
-    sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, +asking \
-    and +cluster|slots)";
+    `&dlock:wake:*`, and the commands +hello +subscribe +unsubscribe +publish +eval +evalsha \
+    +incrby +set +get +mget +del +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush \
+    +lpos +lrem +llen +lrange +zadd +zrange +zrem +zscore +zrangebyscore +zremrangebyscore +type \
+    +scan (with a database in the URL, +select too; with sentinels, +role and +wait too; in a \
+    cluster, +ssubscribe, +sunsubscribe, +spublish, +asking and +cluster|slots)";
 
 /// What a user of the sentinels must be allowed to do.
 const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channel \
@@ -77,7 +77,7 @@ pub(super) fn code_of(error: &ServerError) -> &str {
 
 /// The code of an error that is known by its text.
 pub(super) fn code_within(text: &str) -> Option<&'static str> {
-    const TEXTS: [(&str, &str); 14] = [
+    const TEXTS: [(&str, &str); 16] = [
         // A command that a script is not allowed to run, in the words of Redis 7.0.
         ("user executing the script", "NOPERM"),
         // The refusal of a database, of which the client leaves out the code.
@@ -91,6 +91,8 @@ pub(super) fn code_within(text: &str) -> Option<&'static str> {
         // script".
         ("-READONLY", "READONLY"),
         ("-WRONGTYPE", "WRONGTYPE"),
+        ("-OOM", "OOM"),
+        ("-MISCONF", "MISCONF"),
         // A slot that is being moved, in the middle of a script.
         ("non local key", NOT_HERE),
         ("DB index", NO_DATABASE),
@@ -234,6 +236,10 @@ pub(super) mod tests {
             );
             classify(&answer("ERR", &detail))
         };
+        let full = "-OOM command not allowed when used memory > 'maxmemory'.";
+        assert_eq!(within(full), RetryPolicy::Retry);
+        let unsaved = "-MISCONF Errors writing to the AOF file: No space left on device";
+        assert_eq!(within(unsaved), RetryPolicy::Retry);
         let readonly = "-READONLY You can't write against a read only replica.";
         assert_eq!(within(readonly), RetryPolicy::Reconnect);
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -30,7 +30,7 @@ pub(super) const PERMISSIONS: &str = "let this user do what dlock does: the keys
     +exists +hset +hget +hdel +hexists +hlen +hgetall +set +del +incrby +pexpire +pttl +scan +type \
     (with `recipe=fair`, `~redisson_lock_queue:*`, `~redisson_lock_timeout:*`, +lindex, +lpop, +lpos, \
     +lrange, +lrem, +rpush, +zadd, +zcount, +zmscore, +zrem, +zscore and +time too; \
-    with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
+    with a database in the URL, +select too; with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
     +asking and +cluster|slots)";
 
 /// The class of Redisson by which a lock is kept. Locks of different classes do not see each

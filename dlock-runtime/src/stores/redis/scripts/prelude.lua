@@ -41,8 +41,8 @@ local function alive_key(process)
 end
 
 -- Says that an owner was taken out of the queue. The owner is notified at once; if its
--- connection has broken, it asks again over the next one. If it has not asked for as long
--- as this key lasts, its process counts as dead.
+-- connection has broken, it asks again over the next one. One that asks only after this key
+-- has ended takes a place again.
 local function out_key(owner)
   return OUT .. string.sub(lock, 7) .. ':' .. owner
 end
