@@ -12,7 +12,8 @@
 //!   overtake.
 //! - Fencing tokens come from one counter for all locks, which is raised to the server's clock
 //!   (in microseconds) on every new connection. So they rise even if Redis loses its data, unless
-//!   its clock goes back or it has granted more than 15,000 locks a second on average.
+//!   its clock goes back or it was asked for more than 15,000 locks a second on average: an
+//!   attempt that finds the lock held takes numbers too.
 //!
 //! The top of each file says what that part does; `names.rs` lists the keys, and
 //! `scripts/prelude.lua` says what they hold.
