@@ -104,6 +104,8 @@ impl RedisStore {
         let notes = &mut Notes::default();
         let asked = Instant::now();
         let (how, soon) = match self.confirming {
+            // The `WAIT` that is in flight and its own may take as long as an answer may, so an
+            // earlier end would condemn a connection whose replicas are slow.
             Some(_) => (How::Confirmed, deadline),
             None => {
                 let part = request.ttl / PART_OF_TTL;
