@@ -59,6 +59,7 @@ mod exclusion;
 pub mod failover;
 mod floors;
 mod keys;
+mod late_answers;
 mod late_commands;
 mod leases;
 mod load;

@@ -7,8 +7,8 @@ macro_rules! __themes {
     ($($then_and_with:tt)*) => {
         $crate::__each_theme! { [
             tokens floors policies keys settings exclusion claims permits once several release
-            leases breaking queues drops unpolled outages refused reentry late_commands cost
-            restart load
+            leases breaking queues drops unpolled outages refused reentry late_answers
+            late_commands cost restart load
         ] $($then_and_with)* }
     };
 }
@@ -296,6 +296,15 @@ macro_rules! __theme {
                 writing_inside_ones_own_read_is_refused
                 reading_inside_ones_own_write_is_re_entry
                 current_shows_the_innermost_lock
+            }
+        }
+    };
+    (late_answers [$($then:tt)*] [$($with:tt)*]) => {
+        $($then)*! { $($with)*
+            start late_answers {
+                a_lease_counts_from_its_question
+                a_renewed_lease_counts_from_its_question
+                a_question_that_has_to_wait_is_given_up_in_time
             }
         }
     };

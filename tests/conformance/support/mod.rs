@@ -8,6 +8,7 @@ pub mod alone;
 pub mod calm;
 pub mod critical;
 pub mod dir;
+pub(crate) mod late;
 pub mod locks;
 pub mod log;
 pub mod over_memory;

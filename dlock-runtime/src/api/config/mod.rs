@@ -304,6 +304,17 @@ impl Config {
         self.store.is_memory()
     }
 
+    /// The backend alone, not yet started. The conformance suite puts its own around it, or calls
+    /// it as a manager does.
+    ///
+    /// # Errors
+    ///
+    /// As of [`LockManager::connect`](crate::LockManager::connect), before it connects.
+    #[doc(hidden)]
+    pub fn into_backend(self) -> Result<Arc<dyn Backend>, LockError> {
+        Ok(self.into_parts()?.0)
+    }
+
     /// The store, not yet connected, and the settings of its locks.
     pub(crate) fn into_parts(self) -> Result<(Arc<dyn Backend>, Settings), LockError> {
         let mut settings = self.settings;
