@@ -80,6 +80,39 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
     assert!(guard.is_held());
 }
 
+/// How many dead holders may free their lock late because the machine stood still.
+const TRIES: usize = 5;
+
+/// The next one has the lock soon after the ttl, whatever the store says of the lease.
+pub(crate) async fn a_holder_that_died_keeps_it_no_longer(store: &mut dyn Store) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let capabilities = manager.capabilities();
+    let ttl = capabilities.min_ttl.max(store.short_ttl() / 2);
+    let limit = ttl + ROUNDED_UP + capabilities.ttl_step;
+    let mut lasted = Vec::new();
+    for attempt in 0..TRIES {
+        let key = format!("key:{attempt}");
+        had(&other, &key).await;
+        dies(manager.lock(&key).ttl(ttl)).await;
+        let granted = Instant::now();
+        // Asked again and again: how soon a waiter is let in depends on more than the lease.
+        let next = eventually("the lease ends", async || {
+            match other.lock(&key).try_acquire().await {
+                Ok(next) => Some(next),
+                Err(LockError::Busy { .. }) => None,
+                Err(error) => panic!("{error:?}"),
+            }
+        });
+        next.await.release().await.expect("the release");
+        let had = granted.elapsed();
+        if had <= limit {
+            return;
+        }
+        lasted.push(had);
+    }
+    panic!("leases of {ttl:?} have lasted {lasted:?}");
+}
+
 /// Takes the lock, and neither renews it nor gives it back.
 pub(crate) async fn dies(request: LockRequest) {
     let guard = held(request.renew(false)).await;

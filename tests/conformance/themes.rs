@@ -173,6 +173,7 @@ macro_rules! __theme {
                 a_dropped_body_releases
                 a_dropped_guard_releases
                 a_holder_that_died_frees_it_within_its_ttl
+                a_holder_that_died_keeps_it_no_longer
                 a_late_release_changes_nothing
                 a_foreign_lease_is_not_touched
                 min_hold_keeps_it
