@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::backend::{HolderInfo, WaiterInfo};
+use dlock::backend::{HolderInfo, Released, WaiterInfo};
 use dlock::{FencingToken, LockError, LockGuard, LockManager, LockRequest, TOKENS_PER_GRANT};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -333,6 +333,41 @@ async fn one_is_broken_by_its_token(store: &dyn Store, attempt: usize) {
     assert_eq!(only_owner(&operator).await, kept);
     stays.release().await.expect("its own lease");
     nothing_left(&operator).await;
+}
+
+/// Between the look at the lock and the step that ends the lease, the lock has gone to another
+/// holder: the store compares the owner in that step.
+pub(crate) async fn who_has_the_lock_since_is_not_broken(store: &mut dyn Store) {
+    let (holder, next) = (process(store).await, process(store).await);
+    let operator = super::config(store)
+        .into_backend()
+        .expect("a configuration");
+    within(HANG, operator.start()).await.expect("a connection");
+    let guard = held(holder.lock("key")).await;
+    let mut seen = shown(&next, "key").await.holders;
+    guard.release().await.expect("its own lease");
+    let mut guard = held(next.lock("key")).await;
+    seen.extend(shown(&holder, "key").await.holders);
+    let [before, now] = &seen[..] else {
+        panic!("one holder after the other, not {seen:?}")
+    };
+    let broken = async |holder| within(HANG, operator.break_lock("key", holder)).await;
+    assert_eq!(broken(before).await.expect("an answer"), Released::NotHeld);
+    assert_eq!(only_owner(&holder).await, now.owner);
+    is_busy(holder.lock("key").try_acquire().await);
+    assert!(guard.is_held());
+    // The same with a lease that has no holder any more.
+    guard.release().await.expect("its own lease");
+    assert_eq!(broken(now).await.expect("an answer"), Released::NotHeld);
+    guard = held(next.lock("key")).await;
+    let now = shown(&holder, "key").await.holders;
+    assert_eq!(
+        broken(&now[0]).await.expect("an answer"),
+        Released::Released
+    );
+    nothing_left(&holder).await;
+    drop(guard);
+    within(HANG, operator.stop()).await;
 }
 
 pub(crate) async fn who_is_not_there_is_not_broken(store: &mut dyn Store) {

@@ -210,6 +210,7 @@ macro_rules! __theme {
                 a_wrong_token_breaks_nothing
                 one_of_several_holders_is_broken
                 one_of_several_holders_is_broken_by_its_token
+                who_has_the_lock_since_is_not_broken
                 who_is_not_there_is_not_broken
                 what_was_done_is_not_broken
                 a_broken_process_queues_again
