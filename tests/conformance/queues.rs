@@ -1,12 +1,16 @@
 //! Guarantees 6 and 7: nobody keeps waiting for a free lock, and waiters are served in order.
 
+use std::future::{Future as _, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock::{LockError, LockManager, LockRequest};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
-use super::{Store, connect, nothing_left, process, queued};
+use super::{PASSED_OVER, Store, connect, nothing_left, process, queued};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::Section;
 use crate::support::locks::{all_served, held};
 use crate::support::polls::{drive_until, join_all, poll_once};
@@ -50,6 +54,35 @@ pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
     guard.release().await.expect("the release");
     all_served(waiters).await;
     assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4, 5]);
+}
+
+/// Longer than a place lasts, of which nobody says that its process is alive.
+const LONG: Duration = Duration::from_secs(10);
+
+pub(crate) async fn who_waits_long_keeps_its_place(store: &mut dyn Store) {
+    unless_it_stands_still(PASSED_OVER / 3, async || keeps_its_place(store).await).await;
+}
+
+async fn keeps_its_place(store: &dyn Store) {
+    let holder = process(store).await;
+    if !holder.capabilities().fair {
+        return;
+    }
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let guard = held(holder.lock("key")).await;
+    let mut waiters = JoinSet::new();
+    for number in 0..2 {
+        let served = Arc::clone(&served);
+        let body = async move { served.lock().expect("the order").push(number) };
+        waiters.spawn(process(store).await.lock("key").run(body));
+        queued(store, &holder, "key", number + 1).await;
+        // A place that was lost is taken again, behind the one that came later.
+        sleep(LONG / 2).await;
+    }
+    // The place of the second is not as old yet.
+    guard.release().await.expect("the release");
+    all_served(waiters).await;
+    assert_eq!(*served.lock().expect("the order"), [0, 1]);
 }
 
 pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Store) {
@@ -148,4 +181,70 @@ pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
         *served.lock().expect("the order"),
         ["first here", "there", "second here"]
     );
+}
+
+/// How often it is counted who is woken: on a busy machine, a look may fail, and then all waiters
+/// ask.
+const TRIES: usize = 5;
+
+const WAITERS: usize = 4;
+
+/// For how long it is counted.
+const WHILE: Duration = Duration::from_millis(800);
+
+/// Each time that a waiter is woken, it is polled: to ask, and to see the answer. Otherwise each
+/// waiter would make each of the others ask.
+pub(crate) async fn who_has_no_cause_to_ask_is_not_woken(store: &mut dyn Store) {
+    let mut woken = Vec::new();
+    for attempt in 0..TRIES {
+        let polls = polls_of_waiters(store, &format!("key:{attempt}")).await;
+        if polls.iter().all(|&polls| polls <= WAITERS) {
+            return;
+        }
+        woken.push(polls);
+    }
+    panic!(
+        "{WAITERS} waiters were polled {woken:?} times in {WHILE:?}, while it was held and while it was another's turn"
+    );
+}
+
+/// How often those are polled who have to wait: while the lock is held, and then while it is the
+/// turn of one that does not come for it.
+async fn polls_of_waiters(store: &dyn Store, key: &str) -> Vec<usize> {
+    let holder = process(store).await;
+    let is_fair = holder.capabilities().fair;
+    let guard = held(holder.lock(key)).await;
+    let sleeper = process(store).await;
+    let mut sleeper = Box::pin(sleeper.lock(key).acquire());
+    if is_fair {
+        drive_until(&mut sleeper, queued(store, &holder, key, 1)).await;
+    }
+    let polls = Arc::new(AtomicUsize::new(0));
+    let mut waiters = JoinSet::new();
+    for number in 0..WAITERS {
+        let mut waiter = Box::pin(process(store).await.lock(key).run(async {}));
+        let polls = Arc::clone(&polls);
+        waiters.spawn(poll_fn(move |context| {
+            polls.fetch_add(1, Relaxed);
+            waiter.as_mut().poll(context)
+        }));
+        if is_fair {
+            queued(store, &holder, key, number + 2).await;
+        }
+    }
+    // Those who have just come still ask.
+    let in_a_while = async || {
+        let before = polls.load(Relaxed);
+        sleep(WHILE).await;
+        polls.load(Relaxed) - before
+    };
+    in_a_while().await;
+    let mut counted = vec![in_a_while().await];
+    guard.release().await.expect("the release");
+    if is_fair {
+        counted.push(in_a_while().await);
+    }
+    drop(sleeper);
+    all_served(waiters).await;
+    counted
 }

@@ -226,9 +226,11 @@ macro_rules! __theme {
             start queues {
                 a_released_lock_wakes_its_waiter
                 processes_are_served_in_order
+                who_waits_long_keeps_its_place
                 tasks_of_one_process_are_served_in_order
                 a_handing_over_process_lets_others_in
                 strict_order_hands_nothing_over
+                who_has_no_cause_to_ask_is_not_woken
             }
         }
     };
