@@ -115,6 +115,21 @@ async fn the_lock_of_another_machine_is_refused() {
     says(&is_misconfigured(answer), &["/key`", "another machine"]);
 }
 
+/// The clock has begun anew, so no time in the file counts; the tokens go on.
+#[tokio::test]
+async fn a_restart_of_the_machine_ends_what_was_held() {
+    let dir = TempDir::default();
+    let before = manager(dir.path()).await.lock("key").acquire().await;
+    let before = before.expect("the lock");
+    let file = dir.path().join("key");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let (start, lock) = text.split_once('\n').expect("the start");
+    assert!(lock.contains("held"), "{lock}");
+    std::fs::write(&file, format!("{start}-the-next\n{lock}")).expect("the file");
+    let after = manager(dir.path()).await.lock("key").try_acquire().await;
+    assert!(after.expect("nobody holds it").token() > before.token());
+}
+
 #[tokio::test]
 async fn what_is_no_lock_is_refused_and_not_listed() {
     let dir = TempDir::default();
