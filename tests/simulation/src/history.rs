@@ -216,7 +216,9 @@ impl History {
             .store
             .sent_in_vain_since(process, from.saturating_sub(effect.shows()));
         let state = self.state();
-        let troubles = state.troubles_of(process, from, to, effect.shows());
+        // A process that stands still does not ask again meanwhile.
+        let stood = state.stood_still(process, from.saturating_sub(effect.shows()), from);
+        let troubles = state.troubles_of(process, from, to, effect.shows() + stood);
         let causes = troubles.filter(|trouble| effect.is_of(trouble.fault));
         let servers = causes.map(|trouble| trouble.server);
         reaches(blocking, servers.chain(in_vain.into_iter().map(Some)))

@@ -336,6 +336,28 @@ fn an_outage_has_a_cause_that_can_have_been_one() {
 
 /// What the server forgot is found out by whoever has the lease then, in the same process.
 #[test]
+fn who_stood_still_may_be_told_late_of_an_outage() {
+    for (stands, may_be) in [(Some(ONE), true), (Some(OTHER), false), (None, false)] {
+        let scene = Scene::new();
+        scene.strikes(Fault::AnswersLost);
+        let from = scene.world.now();
+        scene.pass(SECOND * 4);
+        scene.history.trouble(Trouble {
+            fault: Fault::CallerStands,
+            process: stands,
+            server: None,
+            from: from + SECOND,
+            to: scene.world.now(),
+            stands,
+            outage: false,
+        });
+        let call = scene.begins(ONE, "tries", Mode::Write);
+        scene.is_told(call, outage());
+        assert_eq!(scene.found() == 0, may_be, "{stands:?}");
+    }
+}
+
+#[test]
 fn a_call_works_since_its_lease_was_used_first() {
     let scene = Scene::new();
     let token = scene.ask(0, &asked(ONE, Mode::Write)).expect("it is free");
