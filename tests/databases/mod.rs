@@ -244,6 +244,9 @@ macro_rules! databases {
             }
             limits {
                 nobody_waits_for_a_row_after_the_request_timeout
+                rows_that_somebody_keeps_stop_no_other_lock
+                a_row_that_was_given_up_stops_no_other_lock
+                scripts_that_wait_leave_a_connection_to_leases
             }
             refusals {
                 missing_tables_are_told_and_made_on_request

@@ -51,8 +51,9 @@ pub(super) struct Connections<D: Database> {
     came_back: Notify,
     /// One permit for each connection that there may be.
     places: Semaphore,
-    /// As many permits again. A script that asks in turn needs one before it waits for a place, so
-    /// that few of them are ahead of an urgent script.
+    /// A script that asks in turn needs one of these before it waits for a place. If more than one
+    /// connection is allowed, there is one permit less than places: all scripts that have one may
+    /// wait for rows that other sessions keep, and an urgent script must not wait for that.
     turns: Semaphore,
     /// An idle connection is closed after this time.
     idle_limit: Option<Duration>,
@@ -119,7 +120,7 @@ impl<D: Database> Connections<D> {
             idle: Mutex::new(Vec::new()),
             came_back: Notify::new(),
             places: Semaphore::new(most),
-            turns: Semaphore::new(most),
+            turns: Semaphore::new(most.saturating_sub(1).max(1)),
             idle_limit: (!D::IS_FILE).then_some(idle),
             age_limit: config.pool.get_max_lifetime(),
             rests: AtomicBool::new(false),

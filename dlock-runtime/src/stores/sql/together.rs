@@ -1,6 +1,8 @@
 //! Sends the requests to take or give back a lock, alone or together.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::batches::Asked;
 use super::connections::{Answer, Priority};
@@ -12,6 +14,10 @@ use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::gathering::Entered;
+
+/// How long a transaction keeps its [`Slot`]. It may wait for a row that another session keeps, and
+/// others must not wait for that.
+const SLOT_LIMIT: Duration = Duration::from_millis(500);
 
 /// The right to run a transaction. When dropped, it goes to the requests that wait.
 struct Slot<D: Database> {
@@ -53,13 +59,22 @@ impl<D: Database> Tables<D> {
         Slot { tables, what }
     }
 
-    /// Sends these requests. The slot, when they have been answered, sends those that have gathered
-    /// meanwhile.
+    /// Sends these requests. When they have been answered, or have had the slot for long enough, it
+    /// sends those that have gathered meanwhile.
     fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
-            let (_counted, _slot) = (counted, slot);
-            this.run_together(what, batch).await;
+            let _counted = counted;
+            let mut run = pin!(this.run_together(what, batch));
+            if let Some(slot) = slot {
+                let limit = this.time.after(SLOT_LIMIT);
+                let is_done = this.time.bound(limit, &mut run).await.is_ok();
+                drop(slot);
+                if is_done {
+                    return;
+                }
+            }
+            run.await;
         });
     }
 
