@@ -49,6 +49,8 @@ pub(crate) trait Database: Kind {
     const KEEPS_ROWS: &'static str;
     /// How many statements on the locks of this database are being run.
     const WAITING: &'static str;
+    /// How many sessions there have been, up to now.
+    const SESSIONS: &'static str;
 
     /// Sets what all sessions go by.
     async fn set(server: &Server<Self>, name: &str, value: &str);
@@ -257,6 +259,7 @@ macro_rules! databases {
                 a_user_without_rights_is_told_what_to_grant
                 a_wrong_address_or_name_is_told_without_the_password
                 a_pool_is_not_used_up
+                what_was_refused_is_not_given_back
             }
             sale {
                 a_flash_sale_sells_exactly_the_stock

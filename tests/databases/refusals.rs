@@ -7,12 +7,15 @@ use dlock::{Config, LockError, LockManager};
 use sqlx::Pool;
 
 use dlock_conformance::Store as _;
+use tokio::time::sleep;
 
 use super::server::Server;
 use super::{Database, DatabaseStore, page};
 use crate::support::documented::all_that_locks_need;
-use crate::support::locks::{self, had, held, is_busy, served, shown};
-use crate::support::wait::HANG;
+use crate::support::locks::{
+    self, config, had, held, impatient, is_busy, is_unavailable, served, shown,
+};
+use crate::support::wait::{HANG, eventually, within};
 use crate::tables::Tables as _;
 use crate::tables::before::Old;
 
@@ -141,6 +144,11 @@ async fn serve<D: Database>(store: &DatabaseStore<D>) {
     all_that_locks_need(&here, &there).await;
 }
 
+/// This URL of [`ROOT`](super::server::Kind::ROOT), as that of another user.
+fn of_user<D: Database>(url: &str, user: &str) -> String {
+    url.replace(&format!("{}@", D::ROOT), &format!("{user}:hunter2@"))
+}
+
 pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
     let (server, database, url) = fresh::<D>().await;
     let made = connect(&format!("{url}?create_tables=true")).await;
@@ -148,8 +156,7 @@ pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
     let user = format!("user_{database}");
     let make = D::user_without_rights(&user, &database);
     server.run(&database, &make).await;
-    let login = (format!("{}@", D::ROOT), format!("{user}:hunter2@"));
-    let url = url.replace(&login.0, &login.1);
+    let url = of_user::<D>(&url, &user);
     let error = refused(&url).await;
     is_config(&error, &[D::DENIED, "GRANT SELECT"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"));
@@ -208,4 +215,48 @@ pub(crate) async fn a_pool_is_not_used_up<D: Database>() {
     let waiting = tokio::spawn(manager.lock("key").acquire());
     guard.release().await.expect("the release");
     drop(served(waiting).await);
+}
+
+/// A server that takes no writes has done nothing. So nothing has to be given back, and once the
+/// callers were told, nobody makes connections to try that.
+pub(crate) async fn what_was_refused_is_not_given_back<D: Database>() {
+    let store = DatabaseStore::<D>::on(Arc::new(Server::start(D::FAST).await)).await;
+    let (server, database) = (&store.server, &store.database);
+    let url = server.url(database, server.port());
+    let made = connect(&format!("{url}?create_tables=true")).await;
+    made.expect("the tables");
+    for make in [
+        D::user_without_rights("reader", database),
+        D::grant("reader", database),
+    ] {
+        server.run(database, &make).await;
+    }
+    let (setting, value) = D::READ_ONLY;
+    D::set(server, setting, value).await;
+    // Some users may write in spite of it.
+    let url = of_user::<D>(&url, "reader");
+    let mut connection = store.connection().await;
+    let mut sessions = async || {
+        let sessions = D::number(&mut connection, D::SESSIONS).await;
+        sessions.expect("a count")
+    };
+    // The time may be over while the last attempt is on its way. Nobody knows whether that was
+    // refused, so it is given back, and this is tried again.
+    eventually("nobody makes connections", async || {
+        let time = Duration::from_secs(1);
+        let manager = impatient(|| config(&url).request_timeout(time)).await;
+        for key in ["a", "b", "c"] {
+            let told = within(HANG, manager.lock(key).try_acquire()).await;
+            is_unavailable(told);
+        }
+        // Such a script may come as late as this.
+        sleep(2 * time).await;
+        let before = sessions().await;
+        sleep(3 * time).await;
+        let made = sessions().await - before;
+        within(HANG, manager.shutdown()).await;
+        // The tables are looked after.
+        (made <= 4).then_some(())
+    })
+    .await;
 }

@@ -53,6 +53,8 @@ impl Database for MariaDb {
     const KEEPS_ROWS: &'static str = "ENGINE = InnoDB";
     const WAITING: &'static str = "SELECT COUNT(*) FROM information_schema.processlist
         WHERE db = DATABASE() AND info LIKE '%dlock_lock%' AND id <> CONNECTION_ID()";
+    const SESSIONS: &'static str = "SELECT CAST(variable_value AS SIGNED)
+        FROM information_schema.global_status WHERE variable_name = 'CONNECTIONS'";
 
     async fn set(server: &Server<Self>, name: &str, value: &str) {
         let set = format!("SET GLOBAL {name} = {value}");

@@ -154,10 +154,11 @@ impl<D: Database> Connections<D> {
                 let is_told = matches!(error, sqlx::Error::Database(_));
                 let failed = self.endpoint.failed::<D>(error, sent_at);
                 let is_quick = matches!(work, Work::Quick(..));
-                if is_quick && is_told && failed.retry != RetryPolicy::Reconnect {
+                let is_usable = is_told && !failed.retry.needs_another_connection();
+                if is_quick && is_usable {
                     // A statement that fails leaves no transaction open.
                     self.give_back(taken).await;
-                } else if is_told && failed.retry != RetryPolicy::Reconnect {
+                } else if is_usable {
                     self.give_back_clear(taken, deadline).await;
                 } else {
                     // What has ended this connection has usually ended the others too.

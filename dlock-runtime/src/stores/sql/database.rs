@@ -175,8 +175,23 @@ pub enum RetryPolicy {
     /// The script was undone because another session kept a row that it needs, or both waited for
     /// each other (a deadlock).
     Kept,
+    /// The server takes no writes, and another connection may lead to one that does. Nothing was
+    /// done.
+    ReadOnly,
+    /// The server runs no statements for now, and another connection may lead to one that does. It
+    /// has not run this statement. What was committed before it was done.
+    OutOfService,
     /// Another connection is needed. Whether the script was run is not known.
     Reconnect,
+}
+
+impl RetryPolicy {
+    pub(super) fn needs_another_connection(self) -> bool {
+        match self {
+            Self::ReadOnly | Self::OutOfService | Self::Reconnect => true,
+            Self::Stop | Self::Again | Self::Kept => false,
+        }
+    }
 }
 
 /// How often a waited-for lock is looked at where no notifications come. The pause grows with the

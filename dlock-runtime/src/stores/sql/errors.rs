@@ -101,7 +101,7 @@ impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
         let next = match failed.retry {
             RetryPolicy::Stop => Next::Stop,
-            RetryPolicy::Again | RetryPolicy::Kept | RetryPolicy::Reconnect => Next::Pause,
+            _ => Next::Pause,
         };
         let sent_at = failed.sent_at;
         let applied = match failed.may_be_done || failed.retry == RetryPolicy::Reconnect {

@@ -128,7 +128,7 @@ impl<D: Database> Tables<D> {
                 }
             }
             Err(mut failed) => {
-                failed.may_be_done = D::EACH_COMMITS;
+                failed.may_be_done = D::EACH_COMMITS && failed.retry != RetryPolicy::ReadOnly;
                 if failed.retry != RetryPolicy::Again {
                     self.batches.ask_alone(&batch, self.time.now());
                 }
@@ -213,7 +213,7 @@ impl<D: Database> Tables<D> {
                 Some(came)
             }
             Err(failed) if !failed.was_sent => Some(came),
-            Err(failed) if failed.retry == RetryPolicy::Reconnect => {
+            Err(failed) if failed.retry.needs_another_connection() => {
                 self.quick.forget(key);
                 Some(came)
             }

@@ -41,7 +41,7 @@ const READ_ONLY: &str = "it is read-only, as a replica is; name the primary in t
 /// By the number of the error:
 /// <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
-    use RetryPolicy::{Again, Kept, Reconnect, Stop};
+    use RetryPolicy::{Again, Kept, OutOfService, ReadOnly, Reconnect, Stop};
     let sqlx::Error::Database(error) = error else {
         return None;
     };
@@ -56,10 +56,10 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         1046 => Meaning::config("the URL names no database; write mysql://…/database"),
         1049 => Meaning::config("the URL names a database that it does not have"),
         1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),
-        // Another connection may lead to the primary.
-        // A node of Galera that is not with its cluster has no data to rely on.
-        1047 => Meaning::unavailable(Reconnect, "see its wsrep_cluster_status"),
-        1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
+        // A node of Galera that is not with its cluster has no data to rely on. It refuses to read,
+        // too.
+        1047 => Meaning::unavailable(OutOfService, "see its wsrep_cluster_status"),
+        1290 | 1836 => Meaning::unavailable(ReadOnly, READ_ONLY),
         1792 => Meaning::unavailable(Stop, READ_ONLY),
         1264 | 1690 => Meaning::config(FOREIGN_TOKEN),
         1021 | 1114 => Meaning::unavailable(Stop, "its disk is full; make room"),

@@ -43,7 +43,7 @@ pub(super) fn is_prepared(error: &sqlx::Error) -> Option<bool> {
 
 /// By the code of the error: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
-    use RetryPolicy::{Again, Kept, Reconnect, Stop};
+    use RetryPolicy::{Again, Kept, ReadOnly, Reconnect, Stop};
     let sqlx::Error::Database(error) = error else {
         return None;
     };
@@ -57,9 +57,8 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         }
         "3D000" => Meaning::config("the URL names a database that it does not have"),
         "3F000" => Meaning::config("its search_path names a schema that it does not have"),
-        // Another connection may lead to the primary.
         "25006" => Meaning::unavailable(
-            Reconnect,
+            ReadOnly,
             "it is read-only, as a standby is; name the primary in the URL",
         ),
         "22003" => Meaning::config(FOREIGN_TOKEN),
