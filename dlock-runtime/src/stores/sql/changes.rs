@@ -61,8 +61,8 @@ enum Phase {
     LooksAgain(Instant),
     /// Nothing, since there is this other look, which began then.
     Confirms(Instant),
-    /// Nothing until then.
-    Rests(Instant),
+    /// Nothing until `end`, which is `least` for a waiter that is next only since then.
+    Rests { least: Instant, end: Instant },
 }
 
 impl Changes {
@@ -75,7 +75,14 @@ impl Changes {
 
     /// Records since when a waiter of this process is next in its queue.
     pub(super) fn expect(&self, next_since: Option<Instant>) {
-        self.state.lock().next_since = next_since;
+        let mut state = self.state.lock();
+        if let Phase::Rests { least, .. } = state.phase
+            && next_since > state.next_since
+        {
+            // How long it was to rest depended on the waiter that was next before.
+            state.phase = Phase::Rests { least, end: least };
+        }
+        state.next_since = next_since;
     }
 
     /// Waits until there is cause to look: the file has changed while a waiter is next. Called again
@@ -90,7 +97,7 @@ impl Changes {
                 return;
             }
             // What changes meanwhile stays unread.
-            Some(Phase::Rests(end)) => time.sleep_until(Some(end)).await,
+            Some(Phase::Rests { end, .. }) => time.sleep_until(Some(end)).await,
             Some(_) => {}
         }
         let Some(watch) = self.watch(time.now()) else {
@@ -113,10 +120,11 @@ impl Changes {
         state.phase = match state.phase {
             Phase::Looks => Phase::LooksAgain(now + SEEN_AFTER),
             Phase::Confirms(began) => {
-                let rest = (took(began) * REST).max(took(since) / PART_OF_NEXT);
-                Phase::Rests(now + rest)
+                let least = now + took(began) * REST;
+                let end = least.max(now + took(since) / PART_OF_NEXT);
+                Phase::Rests { least, end }
             }
-            Phase::Rests(end) if end <= now => Phase::Ready,
+            Phase::Rests { end, .. } if end <= now => Phase::Ready,
             phase => phase,
         };
         Some(state.phase)
@@ -271,6 +279,15 @@ mod tests {
             self.changes.expect(is_next.then(|| self.time.now()));
         }
 
+        /// Has it rest for so long at least, and at most.
+        fn rests(&self, least: Duration, most: Duration) {
+            let now = self.time.now();
+            self.changes.state.lock().phase = Phase::Rests {
+                least: now + least,
+                end: now + most,
+            };
+        }
+
         /// Waits for a change.
         async fn changes(&self) {
             let changed = self.changes.next(&self.time);
@@ -369,8 +386,27 @@ mod tests {
         file.expect(true);
         file.changes.state.lock().phase = Phase::Confirms(ago(HANG));
         assert!(file.is_quiet().await, "the look took long");
-        file.changes.state.lock().phase = Phase::Rests(file.time.now());
+        file.rests(Duration::ZERO, Duration::ZERO);
         file.changes().await;
+    }
+
+    /// The one before was next for so long that reports were to cause no look for minutes.
+    #[tokio::test]
+    async fn who_is_next_does_not_rest_for_the_one_before() {
+        let file = File::new();
+        assert!(file.is_quiet().await);
+        let since = file.changes.state.lock().next_since;
+        file.rests(Duration::ZERO, 10 * HANG);
+        file.changes.expect(since);
+        file.write();
+        assert!(file.is_quiet().await, "it is the same waiter");
+        file.expect(true);
+        file.changes().await;
+        // But the looks themselves must not take up all the time.
+        file.rests(10 * HANG, 20 * HANG);
+        file.expect(true);
+        file.write();
+        assert!(file.is_quiet().await, "the look took long");
     }
 
     #[tokio::test]
