@@ -148,7 +148,8 @@ impl RedisStore {
             None => Finding::new(Level::Ok, "version", said),
             Some(otherwise) => {
                 let risk = format!(
-                    "{said} does not look at min-replicas-to-write within scripts: a master that                      is cut off grants locks to those who reach it; use 7.0 or later{otherwise}"
+                    "{said} does not look at min-replicas-to-write within scripts: a master that \
+                     is cut off grants locks to those who reach it; use 7.0 or later{otherwise}"
                 );
                 Finding::new(Level::Warn, "version", risk)
             }
