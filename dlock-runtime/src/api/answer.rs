@@ -87,9 +87,22 @@ macro_rules! log_failed {
     ($target:literal, $error:expr, $status:expr) => {{
         static TURNED_AWAY: $crate::api::answer::Limited =
             $crate::api::answer::Limited::new();
+        static INVALID: $crate::api::answer::Limited = $crate::api::answer::Limited::new();
 
         let error = $error;
-        if $status == http::StatusCode::INTERNAL_SERVER_ERROR {
+        if let $crate::LockError::InvalidKey { .. } = error {
+            // Anybody can send such a key, as often as he likes.
+            if let Some((untold, since)) = INVALID.one_more() {
+                tracing::error!(
+                    target: $target,
+                    %error,
+                    untold,
+                    ?since,
+                    "a request has failed; of those that follow for their key, one line in 5 s has \
+                     the number in `untold`, and the time since the line before it in `since`"
+                );
+            }
+        } else if $status == http::StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(target: $target, %error, "a request has failed");
         } else if let $crate::LockError::Unavailable { .. } = error
             && let Some((untold, since)) = TURNED_AWAY.one_more()

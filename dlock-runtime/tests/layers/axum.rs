@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
 use dlock_conformance::support::alone::alone_with_its_log;
+use dlock_conformance::support::log::Log;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockError, LockManager};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -178,28 +179,46 @@ fn a_hundred_requests_in_an_outage_are_few_lines() {
             let unavailable = error_of(manager.lock(SECRET).try_acquire()).await;
             assert_eq!(answer(unavailable).await.0, 503);
         };
-        for _ in 0..100 {
-            refused().await;
-        }
-        let told = || log.lines_with("WARN dlock::axum");
-        let lines = told().len();
-        assert!((1..50).contains(&lines), "{lines}: {:?}", told().last());
-        let untold = |lines: &[String]| -> u64 {
-            let numbers = lines.iter().filter_map(|line| {
-                let (_, number) = line.split_once("untold=")?;
-                number.split(' ').next()?.parse::<u64>().ok()
-            });
-            numbers.sum()
-        };
-        // The next line has the number of the others.
-        let mut asked = 100;
-        while told().len() == lines {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            refused().await;
-            asked += 1;
-        }
-        let told = told();
-        let lines = u64::try_from(told.len()).expect("a few");
-        assert_eq!(untold(&told) + lines, asked, "{told:?}");
+        are_few_lines(&log, "WARN dlock::axum", refused).await;
     });
+}
+
+/// A client chose the key.
+#[test]
+fn a_hundred_requests_with_an_invalid_key_are_few_lines() {
+    let name = "axum::a_hundred_requests_with_an_invalid_key_are_few_lines";
+    alone_with_its_log(name, async |log| {
+        let (_, manager) = memory().await;
+        let refused = async || {
+            let invalid = error_of(manager.lock("order:a\nb").try_acquire()).await;
+            assert_eq!(answer(invalid).await.0, 500);
+        };
+        are_few_lines(&log, "ERROR dlock::axum", refused).await;
+    });
+}
+
+async fn are_few_lines(log: &Log, begin: &str, refused: impl AsyncFn()) {
+    for _ in 0..100 {
+        refused().await;
+    }
+    let told = || log.lines_with(begin);
+    let lines = told().len();
+    assert!((1..50).contains(&lines), "{lines}: {:?}", told().last());
+    let untold = |lines: &[String]| -> u64 {
+        let numbers = lines.iter().filter_map(|line| {
+            let (_, number) = line.split_once("untold=")?;
+            number.split(' ').next()?.parse::<u64>().ok()
+        });
+        numbers.sum()
+    };
+    // The next line has the number of the others.
+    let mut asked = 100;
+    while told().len() == lines {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        refused().await;
+        asked += 1;
+    }
+    let told = told();
+    let lines = u64::try_from(told.len()).expect("a few");
+    assert_eq!(untold(&told) + lines, asked, "{told:?}");
 }
