@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock::LockManager;
 use dlock::backend::etcd::Etcd;
+use dlock::backend::{Backend, Mode, Renewed, Request};
 use etcd_client::ConnectOptions;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -253,6 +254,41 @@ async fn a_key_that_must_not_be_deleted_ends_with_its_lease() {
     assert!(!others.is_finished(), "it is kept from no other lock");
     others.abort();
     guard.release().await.expect("the release");
+}
+
+/// The keys of all locks are read together, and the server refuses that as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_may_not_be_read_ends_no_other_lock() {
+    let server = with_users(Setup::default()).await;
+    let backend = Etcd::from_url(&url(&server, LOGIN)).expect("a URL");
+    let backend = backend.request_timeout(PATIENCE);
+    within(HANG, backend.start()).await.expect("a connection");
+    let keys = ["a", "b", "refused", "c", "d"];
+    as_root(&server, "role revoke-permission dlock dlock/ --prefix").await;
+    // And what stands beside the locks.
+    for folder in keys.iter().chain([&""]) {
+        let grant = format!("role grant-permission dlock readwrite dlock/{folder}/ --prefix");
+        as_root(&server, &grant).await;
+    }
+    let ttl = Duration::from_secs(60);
+    let requests = keys.map(|key| Request::new(key, Mode::Write, ttl));
+    for request in &requests {
+        let granted = within(HANG, backend.acquire(request)).await;
+        granted.expect("the lock");
+    }
+    let revoke = "role revoke-permission dlock dlock/refused/ --prefix";
+    as_root(&server, revoke).await;
+    let renewed = within(HANG, backend.renew(&requests)).await;
+    for (key, renewed) in keys.iter().zip(renewed) {
+        match renewed {
+            Err(error) if *key == "refused" => {
+                assert!(error.to_string().contains("grant-permission"), "{error}");
+            }
+            Ok(Renewed::Extended { .. }) if *key != "refused" => {}
+            renewed => panic!("{key}: {renewed:?}"),
+        }
+    }
+    within(HANG, backend.stop()).await;
 }
 
 /// The lock is free all the same, and who has done it is told.

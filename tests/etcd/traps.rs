@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::LockManager;
 use dlock_conformance::Store as _;
-use etcd_client::Client;
+use etcd_client::{AlarmAction, AlarmType, Client};
 
 use crate::EtcdStore;
 use crate::harness::{HASTE, config, connect, hasty, lease_of, places};
@@ -244,6 +244,30 @@ async fn a_look_that_was_not_answered_ends_no_lease() {
     guard.release().await.expect("the release");
     served(waiting).await.release().await.expect("the release");
     let next = held(waiter.lock("next")).await;
+    assert_eq!(lease("next").await, shared);
+    assert!(other.is_held() && next.is_held());
+}
+
+/// A server without space has answered that it does not write: nothing of it is on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_without_space_ends_no_lease() {
+    let store = EtcdStore::start_alone().await;
+    let manager = hasty(&store.direct()).await;
+    let other = held(manager.lock("other")).await;
+    let lease = async |key| lease_of(&store.server, &places(&store, key).await[0]).await;
+    let shared = lease("other").await;
+    let host = format!("127.0.0.1:{}", store.server.port());
+    let mut client = Client::connect([host], None).await.expect("a connection");
+    let mut alarm = async |action| {
+        let told = client.alarm(action, AlarmType::Nospace, None).await;
+        told.expect("an answer");
+    };
+    alarm(AlarmAction::Activate).await;
+    let error = manager.lock("key").try_acquire().await.map(drop);
+    let error = error.expect_err("there is no space");
+    assert!(error.to_string().contains("defragment"), "{error}");
+    alarm(AlarmAction::Deactivate).await;
+    let next = held(manager.lock("next")).await;
     assert_eq!(lease("next").await, shared);
     assert!(other.is_held() && next.is_held());
 }

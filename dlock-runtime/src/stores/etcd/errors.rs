@@ -15,6 +15,9 @@ use crate::stores::meaning::{self, Meaning};
 pub(super) enum ErrorClass {
     /// Ask again, another member if there is one.
     AskElsewhere,
+    /// The member has answered that it cannot do this at the moment: ask again. Nothing is on its
+    /// way. What made the database full may have been done (`quotaApplierV3` in etcd's `apply.go`).
+    AskLater,
     /// Log in again, and ask again.
     LogIn,
     /// The lease has ended: ask again with another lease.
@@ -39,7 +42,7 @@ impl From<Failed> for Failure {
         Self {
             cause: failed.cause,
             next: match failed.class {
-                ErrorClass::AskElsewhere | ErrorClass::LogIn => Next::Pause,
+                ErrorClass::AskElsewhere | ErrorClass::AskLater | ErrorClass::LogIn => Next::Pause,
                 ErrorClass::LeaseNotFound | ErrorClass::LeaseExists | ErrorClass::Refused => {
                     Next::Stop
                 }
@@ -69,7 +72,7 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
 /// By the messages of the server, which are the same in every version and language. Its codes are
 /// not: calls that a server passes on to itself lose them. (`api/v3rpc/rpctypes/error.go` in etcd.)
 fn meaning(error: &Error) -> Meaning<ErrorClass> {
-    use ErrorClass::{AskElsewhere, LeaseExists, LeaseNotFound, LogIn};
+    use ErrorClass::{AskElsewhere, AskLater, LeaseExists, LeaseNotFound, LogIn};
     let (config, unavailable) = (Meaning::config, Meaning::unavailable);
     let message = match error {
         Error::GRpcStatus(status) => status.message(),
@@ -105,10 +108,10 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
     } else if says("too many operations") {
         config("start the server with --max-txn-ops=128 or more, as is its default")
     } else if says("database space exceeded") {
-        unavailable(
-            AskElsewhere,
-            "compact and defragment it, then `etcdctl alarm disarm`",
-        )
+        let advice = "compact and defragment it, then `etcdctl alarm disarm`";
+        unavailable(AskLater, advice)
+    } else if says("too many requests") {
+        unavailable(AskLater, "it has more to do than it can")
     } else {
         unavailable(AskElsewhere, "")
     }

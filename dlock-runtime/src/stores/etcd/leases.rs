@@ -257,7 +257,7 @@ impl Leases {
                 Err(failed) => match failed.class {
                     ErrorClass::LeaseNotFound => return true,
                     ErrorClass::Refused | ErrorClass::LeaseExists => return false,
-                    ErrorClass::AskElsewhere | ErrorClass::LogIn => {}
+                    ErrorClass::AskElsewhere | ErrorClass::AskLater | ErrorClass::LogIn => {}
                 },
             }
             let again = time.after(backoff.pause(time));

@@ -194,10 +194,13 @@ impl Members {
             }
             Err(_) => (ErrorClass::AskElsewhere, Cause::Silence),
         };
-        let mut applied = Applied::No;
+        let applied = match (class, sent_at) {
+            (ErrorClass::AskElsewhere, Some(sent_at)) => Applied::Unknown { sent_at },
+            (ErrorClass::AskLater, Some(_)) => Applied::Answered,
+            _ => Applied::No,
+        };
         if class == ErrorClass::AskElsewhere {
             self.leave(&member);
-            applied = sent_at.map_or(Applied::No, |sent_at| Applied::Unknown { sent_at });
         }
         Err(Failed {
             class,

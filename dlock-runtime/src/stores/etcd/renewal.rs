@@ -17,7 +17,7 @@ use super::queue::Key;
 use super::store::EtcdStore;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
-use crate::store::{Due, Failure};
+use crate::store::{Due, Failure, Next};
 
 type Answer = Result<Renewed, Failure>;
 
@@ -34,10 +34,20 @@ impl EtcdStore {
                 *answer = self.set_end(&due.request, key, deadline).await;
             }
         }
-        for chunk in shared.chunks_mut(KEYS_AT_ONCE) {
-            if let Err(failure) = self.renew_chunk(chunk, deadline).await {
-                for (_, answer) in chunk {
-                    **answer = Err(failure.clone());
+        let mut chunks: Vec<_> = shared.chunks_mut(KEYS_AT_ONCE).collect();
+        while let Some(chunk) = chunks.pop() {
+            match self.renew_chunk(chunk, deadline).await {
+                Ok(()) => {}
+                // The server refuses a transaction as a whole, perhaps for one of its keys: the
+                // right to read that may be missing.
+                Err(failure) if failure.next == Next::Stop && chunk.len() > 1 => {
+                    let (some, others) = chunk.split_at_mut(chunk.len() / 2);
+                    chunks.extend([some, others]);
+                }
+                Err(failure) => {
+                    for (_, answer) in chunk {
+                        **answer = Err(failure.clone());
+                    }
                 }
             }
         }
