@@ -49,6 +49,8 @@ pub(crate) trait Database: Kind {
     const KEEPS_ROWS: &'static str;
     /// How many statements on the locks of this database are being run.
     const WAITING: &'static str;
+    /// What checks its certificate, in its URL.
+    const VERIFIES: &'static str;
     /// How many sessions there have been, up to now.
     const SESSIONS: &'static str;
 
@@ -260,6 +262,7 @@ macro_rules! databases {
                 a_wrong_address_or_name_is_told_without_the_password
                 a_pool_is_not_used_up
                 what_was_refused_is_not_given_back
+                certificates_that_are_missing_or_not_trusted_are_wrong_settings
             }
             sale {
                 a_flash_sale_sells_exactly_the_stock

@@ -15,6 +15,7 @@ use crate::support::documented::all_that_locks_need;
 use crate::support::locks::{
     self, config, had, held, impatient, is_busy, is_unavailable, served, shown,
 };
+use crate::support::tls::Certificates;
 use crate::support::wait::{HANG, eventually, within};
 use crate::tables::Tables as _;
 use crate::tables::before::Old;
@@ -259,4 +260,22 @@ pub(crate) async fn what_was_refused_is_not_given_back<D: Database>() {
         (made <= 4).then_some(())
     })
     .await;
+}
+
+/// Not outages, for which whoever starts the service would look at the server.
+pub(crate) async fn certificates_that_are_missing_or_not_trusted_are_wrong_settings<D: Database>() {
+    let certificates = Certificates::create();
+    let server = Server::<D>::set_up(D::FAST, None, Some(&certificates)).await;
+    let url = server.url(D::OWN, server.port());
+    let (verifies, ca) = (D::VERIFIES, certificates.authority.display());
+    for (url, says) in [
+        (format!("{url}?{verifies}&ssl-ca=/nowhere/ca.pem"), "`ssl"),
+        (format!("{url}?{verifies}"), "certificate"),
+        (
+            format!("{url}?{verifies}&ssl-ca={ca}&ssl-cert={ca}"),
+            "together",
+        ),
+    ] {
+        is_config(&refused(&url).await, &[says]);
+    }
 }

@@ -16,6 +16,7 @@ mod tables;
 
 mod kind;
 mod label;
+mod refusals;
 
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ impl Database for MariaDb {
     const KEEPS_ROWS: &'static str = "ENGINE = InnoDB";
     const WAITING: &'static str = "SELECT COUNT(*) FROM information_schema.processlist
         WHERE db = DATABASE() AND info LIKE '%dlock_lock%' AND id <> CONNECTION_ID()";
+    const VERIFIES: &'static str = "ssl-mode=verify_identity";
     const SESSIONS: &'static str = "SELECT CAST(variable_value AS SIGNED)
         FROM information_schema.global_status WHERE variable_name = 'CONNECTIONS'";
 

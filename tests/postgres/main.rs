@@ -55,6 +55,7 @@ impl Database for PostgreSql {
     const WAITING: &'static str = "SELECT COUNT(*) FROM pg_stat_activity
         WHERE datname = current_database() AND state = 'active' AND query LIKE '%dlock_lock%'
             AND pid <> pg_backend_pid()";
+    const VERIFIES: &'static str = "sslmode=verify-full";
     const SESSIONS: &'static str =
         "SELECT sessions FROM pg_stat_database WHERE datname = current_database()";
 

@@ -9,7 +9,7 @@ use crate::databases::durability::found;
 use crate::databases::refusals::{connect, fresh};
 use crate::databases::server::DURABLE;
 use crate::kind::give_to_its_user;
-use crate::support::locks::{impatient, is_unavailable};
+use crate::support::locks::{self, had, impatient, is_misconfigured, is_unavailable, says};
 use crate::support::wait::{HANG, until, within};
 use crate::{PostgreSql, Server};
 
@@ -52,4 +52,32 @@ async fn a_standby_is_found() {
     let (level, message) = found(config, "writes").await;
     assert_eq!(level, Level::Warn, "{message}");
     assert!(message.contains("standby"), "{message}");
+}
+
+/// The driver tries again until the time is over, so the advice has to name it.
+#[tokio::test]
+async fn too_many_connections_are_named() {
+    let (server, database, url) = fresh::<PostgreSql>().await;
+    let user = format!("one_{database}");
+    let make = format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 1");
+    server.run(&database, &make).await;
+    let url = url.replace("postgres@", &format!("{user}@"));
+    let only = sqlx::PgPool::connect(&url).await.expect("a connection");
+    let _only = only.acquire().await.expect("the only one");
+    let told = locks::connecting(&url, Duration::from_secs(2)).await;
+    says(&is_unavailable(told), &["too many", "max_connections"]);
+}
+
+/// Others of its keys are had.
+#[tokio::test]
+async fn a_key_that_its_encoding_does_not_have_is_a_wrong_setting() {
+    let (server, database, url) = fresh::<PostgreSql>().await;
+    let make = format!("CREATE DATABASE {database}_latin1 ENCODING 'LATIN1' TEMPLATE template0");
+    server.run("postgres", &make).await;
+    let url = url.replace(&database, &format!("{database}_latin1"));
+    let manager = connect(&format!("{url}?create_tables=true")).await;
+    let manager = manager.expect("the tables");
+    had(&manager, "caf\u{e9}").await;
+    let refused = within(HANG, manager.lock("\u{43a}").try_acquire()).await;
+    says(&is_misconfigured(refused), &["'UTF8'"]);
 }

@@ -207,7 +207,7 @@ impl<D: Database> Connections<D> {
     }
 
     async fn place(&self, priority: Priority) -> Result<Place<'_>, Failed> {
-        let closed = |_| self.failed(sqlx::Error::PoolClosed);
+        let closed = |_| self.endpoint.not_opened::<D>(sqlx::Error::PoolClosed);
         let turn = match priority {
             Priority::InTurn => Some(self.turns.acquire().await.map_err(closed)?),
             Priority::Urgent => None,
@@ -222,7 +222,7 @@ impl<D: Database> Connections<D> {
         let opened = self.opener.acquire().await;
         let opened = opened.map_err(|error| match error {
             sqlx::Error::PoolTimedOut => self.endpoint.not_reached::<D>(),
-            error => self.failed(error),
+            error => self.endpoint.not_opened::<D>(error),
         })?;
         let now = Instant::now();
         Ok(Open {
@@ -231,16 +231,6 @@ impl<D: Database> Connections<D> {
             answered_at: now,
             is_prepared: [false; SingleStatement::ALL.len()],
         })
-    }
-
-    /// The failure of a script for which no connection could be opened: nothing was sent.
-    fn failed(&self, error: sqlx::Error) -> Failed {
-        let mut failed = self.endpoint.failed::<D>(error, Instant::now());
-        if failed.retry != RetryPolicy::Stop {
-            failed.retry = RetryPolicy::Again;
-        }
-        failed.was_sent = false;
-        failed
     }
 
     async fn if_alive(&self, mut open: Open<D>) -> Result<Open<D>, Failed> {

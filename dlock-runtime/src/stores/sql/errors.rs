@@ -1,7 +1,7 @@
 //! Why a script failed, and what can be done then.
 
-use std::fmt;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use super::database::{Database, Meaning, RetryPolicy};
 use crate::backend::BackendError;
@@ -18,6 +18,8 @@ pub(super) const FOREIGN_TOKEN: &str = "the row of this lock in the table dlock_
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) name: String,
+    /// It is reached over a network, and by no file or Unix socket.
+    pub(super) is_remote: bool,
     pub(super) request_timeout: Duration,
 }
 
@@ -86,6 +88,38 @@ impl Endpoint {
     /// The failure of a script to which the driver has returned this error.
     pub(super) fn failed<D: Database>(&self, error: sqlx::Error, sent_at: Instant) -> Failed {
         let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
+        self.told(meaning, error, sent_at)
+    }
+
+    /// The failure of a script for which no connection could be opened: nothing was sent.
+    pub(super) fn not_opened<D: Database>(&self, error: sqlx::Error) -> Failed {
+        let now = Instant::now();
+        let mut failed = match self.names_wrong_files(&error) {
+            true => self.told(Meaning::config(D::TLS_ADVICE), error, now),
+            false => self.failed::<D>(error, now),
+        };
+        if failed.retry != RetryPolicy::Stop {
+            failed.retry = RetryPolicy::Again;
+        }
+        failed.was_sent = false;
+        failed
+    }
+
+    /// Whether no connection could be opened since a certificate is not there, or is not trusted.
+    /// (Of a Unix socket, the first means that the server does not run.)
+    fn names_wrong_files(&self, error: &sqlx::Error) -> bool {
+        let sqlx::Error::Io(error) = error else {
+            return false;
+        };
+        match error.kind() {
+            io::ErrorKind::NotFound => self.is_remote,
+            // rustls uses this kind for a certificate that it refuses.
+            io::ErrorKind::InvalidData => true,
+            _ => false,
+        }
+    }
+
+    fn told(&self, meaning: Meaning, error: sqlx::Error, sent_at: Instant) -> Failed {
         let told = meaning.error(self, &error).with_cause(error);
         Failed::new(meaning.retry, Cause::Error(told), sent_at)
     }
@@ -127,6 +161,7 @@ fn other<D: Database>(error: &sqlx::Error) -> Meaning {
             Meaning::config("turn on dlock's cargo feature `tls`")
         }
         sqlx::Error::Tls(_) => Meaning::config(D::TLS_ADVICE),
+        sqlx::Error::Configuration(_) => Meaning::config("correct its URL"),
         _ => Meaning::unavailable(RetryPolicy::Stop, ""),
     }
 }

@@ -67,6 +67,7 @@ impl<D: Database> Tables<D> {
         let request_timeout = context.request_timeout;
         let endpoint = Endpoint {
             name: config.name(),
+            is_remote: config.servers().is_some(),
             request_timeout,
         };
         let process = Owner::unique();

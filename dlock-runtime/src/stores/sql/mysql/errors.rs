@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::MySqlDatabase;
-use crate::stores::sql::database::{Meaning, RetryPolicy};
+use crate::stores::sql::database::{Database as _, Meaning, RetryPolicy};
 use crate::stores::sql::errors::FOREIGN_TOKEN;
 use crate::stores::sql::script::Scripts;
 
@@ -53,6 +53,12 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         // The login has succeeded, so user and password are right.
         1044 => Meaning::denied(NO_DATABASE),
         1045 | 1698 => Meaning::config("check the user and password in the URL, and its rights"),
+        1130 => Meaning::config("create the user in the URL for the host of this process"),
+        // No encryption, though the server or the user demands it.
+        3159 => Meaning::config(MySqlDatabase::TLS_ADVICE),
+        3118 | 4151 => Meaning::config("unlock the account: ALTER USER … ACCOUNT UNLOCK"),
+        1820 | 1862 => Meaning::config("give the user a new password, and put it into the URL"),
+        1298 => Meaning::config("correct `timezone` in the URL, or leave it out"),
         1046 => Meaning::config("the URL names no database; write mysql://…/database"),
         1049 => Meaning::config("the URL names a database that it does not have"),
         1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),

@@ -54,7 +54,8 @@ impl Database for MySqlDatabase {
     // paused at this moment would keep the locks of others. So several locks are taken by
     // statements that are transactions of their own.
     const EACH_COMMITS: bool = true;
-    const TLS_ADVICE: &'static str = "see `ssl-mode` and `ssl-ca` in the URL";
+    const TLS_ADVICE: &'static str =
+        "see `ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key` in the URL";
 
     type Sql = sqlx::MySql;
 

@@ -62,19 +62,17 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             "it is read-only, as a standby is; name the primary in the URL",
         ),
         "22003" => Meaning::config(FOREIGN_TOKEN),
-        "53100" => Meaning::unavailable(Stop, "its disk is full; make room"),
-        "53300" => Meaning::unavailable(
-            Stop,
-            "raise its max_connections, or lower those of its clients",
+        "22P05" => Meaning::config(
+            "its encoding has no such character as is in the key; create a database with \
+             ENCODING 'UTF8'",
         ),
+        "53100" => Meaning::unavailable(Stop, "its disk is full; make room"),
         // A wait for a row or a statement took too long.
         "57014" | "55P03" => Meaning::unavailable(
             Kept,
             "somebody keeps a row or a table of dlock's locked; see pg_stat_activity",
         ),
-        "57P01" | "57P02" | "57P03" => {
-            Meaning::unavailable(Reconnect, "it is starting or stopping")
-        }
+        "57P01" | "57P02" => Meaning::unavailable(Reconnect, "it is stopping"),
         // A serialization failure (40001), or two sessions inserted the same row (23505).
         "40001" | "23505" => Meaning::unavailable(Again, "see its log"),
         // Deadlock.
