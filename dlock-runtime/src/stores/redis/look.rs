@@ -4,10 +4,10 @@
 //! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
 //! of the process is sent with it: waiting costs less than two commands a second, however many
 //! tasks wait. For a lock whose permits are waited for, there is one more command whenever a
-//! lease of its holders may have ended; while permits change hands, one in three seconds. For a shared lock that readers wait for, there is one in
-//! eight seconds. In a cluster, locks are in different slots, and one command cannot read two of
-//! them: there is one command for each lock that is waited for, and those for one node are sent
-//! together.
+//! lease of its holders may have ended; while permits change hands, one in three seconds. For a
+//! shared lock that readers wait for, there is one in eight seconds. In a cluster, locks are in
+//! different slots, and one command cannot read two of them: there is one command for each lock
+//! that is waited for, and those for one node are sent together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

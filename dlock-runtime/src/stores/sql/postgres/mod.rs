@@ -57,9 +57,10 @@ impl Database for PostgresDatabase {
                                       the URL";
     /// While it has too many connections or is starting, `sqlx` tries to connect until the time is
     /// over, and does not say why.
-    const UNREACHED_ADVICE: &'static str = "check that it runs, that the URL names its host and port, and that it takes more \
-         connections: its log says whether it has too many for its max_connections, or for a \
-         limit of this user";
+    const UNREACHED_ADVICE: &'static str = "check that it runs, that the URL names its host and \
+                                            port, and that it takes more connections: its log says \
+                                            whether it has too many for its max_connections, or \
+                                            for a limit of this user";
 
     type Sql = sqlx::Postgres;
 
