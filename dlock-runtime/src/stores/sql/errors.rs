@@ -113,8 +113,9 @@ impl Endpoint {
         };
         match error.kind() {
             io::ErrorKind::NotFound => self.is_remote,
-            // rustls uses this kind for a certificate that it refuses.
-            io::ErrorKind::InvalidData => true,
+            // rustls uses this kind for a certificate that it refuses, and for an answer that is not
+            // of its protocol: another kind of server may be there.
+            io::ErrorKind::InvalidData => error.to_string().contains("certificate"),
             _ => false,
         }
     }
