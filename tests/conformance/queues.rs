@@ -37,33 +37,20 @@ pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
 }
 
 pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
-    let holder = process(store).await;
-    if !holder.capabilities().fair {
-        return;
-    }
-    let served = Arc::new(Mutex::new(Vec::new()));
-    let guard = held(holder.lock("key")).await;
-    let mut waiters = JoinSet::new();
-    for number in 0..6 {
-        let served = Arc::clone(&served);
-        let body = async move { served.lock().expect("the order").push(number) };
-        waiters.spawn(process(store).await.lock("key").run(body));
-        // The next one comes when this one is in the queue.
-        queued(store, &holder, "key", number + 1).await;
-    }
-    guard.release().await.expect("the release");
-    all_served(waiters).await;
-    assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4, 5]);
+    are_served_in_order(store, 6, Duration::ZERO).await;
 }
 
 /// Longer than a place lasts, of which nobody says that its process is alive.
 const LONG: Duration = Duration::from_secs(10);
 
+/// A place that was lost is taken again, behind the one that came later and is not as old yet.
 pub(crate) async fn who_waits_long_keeps_its_place(store: &mut dyn Store) {
-    unless_it_stands_still(PASSED_OVER / 3, async || keeps_its_place(store).await).await;
+    let in_order = async || are_served_in_order(store, 2, LONG / 2).await;
+    unless_it_stands_still(PASSED_OVER / 3, in_order).await;
 }
 
-async fn keeps_its_place(store: &dyn Store) {
+/// So many processes wait, each of which comes so long after the one before.
+async fn are_served_in_order(store: &dyn Store, processes: usize, apart: Duration) {
     let holder = process(store).await;
     if !holder.capabilities().fair {
         return;
@@ -71,18 +58,20 @@ async fn keeps_its_place(store: &dyn Store) {
     let served = Arc::new(Mutex::new(Vec::new()));
     let guard = held(holder.lock("key")).await;
     let mut waiters = JoinSet::new();
-    for number in 0..2 {
+    for number in 0..processes {
         let served = Arc::clone(&served);
         let body = async move { served.lock().expect("the order").push(number) };
         waiters.spawn(process(store).await.lock("key").run(body));
+        // The next one comes when this one is in the queue.
         queued(store, &holder, "key", number + 1).await;
-        // A place that was lost is taken again, behind the one that came later.
-        sleep(LONG / 2).await;
+        sleep(apart).await;
     }
-    // The place of the second is not as old yet.
     guard.release().await.expect("the release");
     all_served(waiters).await;
-    assert_eq!(*served.lock().expect("the order"), [0, 1]);
+    assert_eq!(
+        *served.lock().expect("the order"),
+        Vec::from_iter(0..processes)
+    );
 }
 
 pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Store) {

@@ -61,9 +61,6 @@ pub(crate) fn reenter(
     };
     let entered = entered.inspect_err(|error| manager.labels(options).refused(error))?;
     if entered.is_some() {
-        for name in key.distinct() {
-            manager.note_permits(&name, options.mode);
-        }
         manager.labels(options).reentered();
     }
     Ok(entered)
@@ -72,13 +69,14 @@ pub(crate) fn reenter(
 fn reenter_one(
     manager: &Inner,
     key: &LockKey,
-    name: &str,
+    name: &Arc<str>,
     mode: Mode,
     scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let Some((section, lock)) = scope.reenter(manager.id, name, mode)? else {
         return Ok(None);
     };
+    manager.note_permits(name, mode);
     if section.get().key() == key {
         return Ok(Some(section));
     }
@@ -97,7 +95,7 @@ fn reenter_all(
     scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let mut keys = Few::new();
-    let mut locks = Few::new();
+    let mut locks = Few::<HeldLock>::new();
     let mut all = true;
     for name in key.distinct() {
         match scope.reenter(manager.id, &name, mode)? {
@@ -110,6 +108,9 @@ fn reenter_all(
     }
     if !all {
         return Ok(None);
+    }
+    for lock in &locks {
+        manager.note_permits(&lock.name, mode);
     }
     let begun = keys.into_iter().map(|mut outer| {
         outer.begin();

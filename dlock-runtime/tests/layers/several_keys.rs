@@ -295,7 +295,7 @@ async fn entering_several_keys_extends_no_lease_around_them() {
     assert!(!here.scope(outer).await.expect("it goes on"));
 }
 
-/// Notes when a renewal begins and ends, and takes a second for it.
+/// Counts the renewals of `a` that are in flight, each of which takes two seconds.
 #[derive(Debug)]
 struct Renews {
     memory: Memory,
