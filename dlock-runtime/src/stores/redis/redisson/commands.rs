@@ -167,12 +167,12 @@ pub(super) fn look<'a>(
         return Script::Look.on(layout, keys.map(|(key, _)| layout.lock(key)), 0);
     };
     let names = keys.clone().flat_map(|(key, _)| layout.of_fair(key));
-    let mut look = Script::FairLook.on(layout, names, 1 + keys.clone().count());
+    let mut look = Script::FairLook.on(layout, names, 1 + 2 * keys.clone().count());
     look.arg(whole_ms(lasts));
-    for (_, waiters) in keys {
+    for (key, waiters) in keys {
         let owners = waiters.iter().map(|waiter| Field::of_owner(waiter.owner));
         let owners: Vec<_> = owners.map(|owner| owner.to_string()).collect();
-        look.arg(owners.join(" "));
+        look.arg(layout.channel(key)).arg(owners.join(" "));
     }
     look
 }

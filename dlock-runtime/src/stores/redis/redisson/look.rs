@@ -103,6 +103,11 @@ pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value
         // It is not a lock, which an attempt reports.
         return key.wake_all();
     };
+    if mode == "turn" {
+        // It is free, and the first of its queue is somewhere else.
+        (key.seen.free, key.seen.ends) = (false, None);
+        return;
+    }
     if mode == "lost" {
         // Places were lost, and no message says so.
         key.wake_all();
