@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
 use dlock::backend::zookeeper::ZooKeeper;
+use dlock::backend::{Backend, Mode, Renewed, Request};
 use dlock::{LockError, LockManager};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -176,6 +176,36 @@ async fn a_user_without_rights_is_told() {
     let manager = connect(&scene.url()).await;
     let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &["does not allow", "cdrwa"]);
+}
+
+/// Its node is checked together with those of the others, which are renewed all the same.
+#[tokio::test]
+async fn a_node_that_may_not_be_read_ends_no_other_lock() {
+    let scene = Scene::set().await;
+    let url = format!("{}?session_timeout=40s", scene.url());
+    let backend = ZooKeeper::from_url(&url).expect("a URL");
+    let backend = backend.request_timeout(HANG);
+    within(HANG, backend.start()).await.expect("a connection");
+    let ttl = Duration::from_secs(20);
+    let requests = ["key", "other"].map(|key| Request::new(key, Mode::Write, ttl));
+    for request in &requests {
+        let granted = within(HANG, backend.acquire(request)).await;
+        granted.expect("the lock");
+    }
+    let node = scene.nodes("key").await.remove(0);
+    let path = format!("{}/key/{node}", scene.root);
+    let writers = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    let client = scene.server.client().await;
+    let set = client.set_acl(&path, &Acls::new(&writers), None).await;
+    set.expect("its rights");
+    // What was seen just now would not be looked at.
+    tokio::time::sleep(ttl / 5).await;
+    let renewed = within(HANG, backend.renew(&requests)).await;
+    let error = renewed[0].as_ref().expect_err("no rights").to_string();
+    assert!(error.contains(&path) && error.contains("cdrwa"), "{error}");
+    let extended = matches!(renewed[1], Ok(Renewed::Extended { .. }));
+    assert!(extended, "{:?}", renewed[1]);
+    within(HANG, backend.stop()).await;
 }
 
 /// What others keep beside the locks is none of our business.

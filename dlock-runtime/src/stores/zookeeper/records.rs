@@ -37,6 +37,22 @@ enum Since {
 #[derive(Default)]
 pub(super) struct Held(Mutex<Vec<Weak<Record>>>);
 
+/// What the server has refused: each lease whose node this session may not look at, and why.
+#[derive(Default)]
+pub(super) struct Refusals(Vec<(Arc<Record>, Failure)>);
+
+impl Refusals {
+    pub(super) fn of(&self, record: &Arc<Record>) -> Option<&Failure> {
+        let is_it = |(refused, _): &&(Arc<Record>, Failure)| Arc::ptr_eq(refused, record);
+        self.0.iter().find(is_it).map(|(_, failure)| failure)
+    }
+
+    fn note(&mut self, record: Arc<Record>, error: Error) {
+        let failure = record.node.session.refused(&record.node.path(), error);
+        self.0.push((record, failure));
+    }
+}
+
 impl Record {
     fn new(node: Node, ttl: Duration, seen_at: Option<Instant>) -> Arc<Self> {
         Arc::new(Self {
@@ -113,12 +129,14 @@ impl Held {
     }
 
     /// Looks at the nodes of these leases, if there are any, and then also at all others that have
-    /// not been seen for a while. So renewals that are due one by one share a look.
+    /// not been seen for a while. So renewals that are due one by one share a look. A node that may
+    /// not be looked at is noted in `refusals`, and is no failure of the others.
     pub(super) async fn look_at(
         &self,
         mut due: Vec<Arc<Record>>,
         now: Instant,
         deadline: Deadline,
+        refusals: &mut Refusals,
     ) -> Result<(), Failure> {
         if due.is_empty() {
             return Ok(());
@@ -128,16 +146,20 @@ impl Held {
         let held: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         due.extend(held.into_iter().filter(is_unseen));
         for records in due.chunks(AT_ONCE) {
-            look_at_some(records.to_vec(), deadline).await?;
+            look_at_some(records.to_vec(), deadline, refusals).await?;
         }
         Ok(())
     }
 }
 
 /// Checks in one transaction that the nodes exist, and writes what they are to say. If one does not
-/// exist, the others are checked in another transaction. All are of one session: those of an ended
-/// session are gone with it.
-async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Result<(), Failure> {
+/// exist, or may not be looked at, the others are checked in another transaction. All are of one
+/// session: those of an ended session are gone with it.
+async fn look_at_some(
+    mut records: Vec<Arc<Record>>,
+    deadline: Deadline,
+    refusals: &mut Refusals,
+) -> Result<(), Failure> {
     while let Some(first) = records.first() {
         let session = Arc::clone(&first.node.session);
         let nodes = records
@@ -155,7 +177,10 @@ async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Resu
             }
             Err((missing, Error::NoNode)) => *records.remove(missing).seen_at.lock() = None,
             // The lease does not depend on what its node says.
-            Err((refused, _)) => *records[refused].since.lock() = Since::Settled,
+            Err((refused, _)) if nodes[refused].1.is_some() => {
+                *records[refused].since.lock() = Since::Settled;
+            }
+            Err((refused, error)) => refusals.note(records.remove(refused), error),
         }
     }
     Ok(())

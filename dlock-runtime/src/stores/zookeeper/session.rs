@@ -278,19 +278,16 @@ impl Session {
                 None => steps.add_check_version(path, -1),
             })
         });
-        let (index, error) = match checked.await? {
-            Ok(sent_at) => {
-                self.prove(sent_at);
-                return Ok(Ok(sent_at));
+        let checked = checked.await?;
+        match &checked {
+            Ok(sent_at) => self.prove(*sent_at),
+            // An answer about a node that was not asked for.
+            Err((index, error)) if *index >= nodes.len() => {
+                return Err(self.refused(place, error.clone()));
             }
-            Err(refused) => refused,
-        };
-        match nodes.get(index) {
-            Some((_, content)) if error == Error::NoNode || content.is_some() => {
-                Ok(Err((index, error)))
-            }
-            _ => Err(self.refused(place, error)),
+            Err(_) => {}
         }
+        Ok(checked)
     }
 
     /// Deletes the nodes that nobody wants. Begins when a creation is in doubt for the first time.

@@ -7,6 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zookeeper_client::Error;
+
 use super::broken::RemovalNotice;
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
@@ -16,7 +18,7 @@ use super::inspect::Listing;
 use super::names::{self, Member};
 use super::nodes::Node;
 use super::queue::{QueuePosition, queue_position};
-use super::records::{Held, Record};
+use super::records::{Held, Record, Refusals};
 use super::session::AT_ONCE;
 use super::settings::Settings;
 use crate::backend::origin::unix_ms;
@@ -160,14 +162,17 @@ impl Store for ZooKeeperStore {
         };
         let looked_at = due.iter().filter(is_due);
         let looked_at = looked_at.map(|due| Arc::clone(&due.record)).collect();
-        let failure = self.held.look_at(looked_at, now, deadline).await.err();
+        let mut refusals = Refusals::default();
+        let looked = self.held.look_at(looked_at, now, deadline, &mut refusals);
+        let failure = looked.await.err();
         let extended = |due: &Due<Self>| {
             let (ttl, record) = (due.request.ttl, &due.record);
             let Some(seen_at) = record.seen_at() else {
                 return Ok(Renewed::Gone);
             };
             if record.is_to_be_seen(ttl, now) {
-                return Err(failure.clone().unwrap_or_else(Failure::not_sent));
+                let failure = refusals.of(record).or(failure.as_ref());
+                return Err(failure.cloned().unwrap_or_else(Failure::not_sent));
             }
             // `min_hold` may ask for a longer time than a live holder can be sure of. The node
             // stays for as long as the session.
@@ -438,7 +443,8 @@ impl ZooKeeperStore {
         if ends.saturating_duration_since(self.now()) < ttl * 3 / 4 {
             match session.check(&[(node.path(), None)], deadline).await? {
                 Ok(sent_at) => seen_at = sent_at,
-                Err(_) => return Ok(None),
+                Err((_, Error::NoNode)) => return Ok(None),
+                Err((_, error)) => return Err(session.refused(&node.path(), error)),
             }
         }
         // The number of the transaction rises from node to node, even if the folder is made anew.
