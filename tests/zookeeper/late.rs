@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dlock::LockManager;
+use zookeeper_client::{Acl, Acls, AuthId, Permission};
 
 use crate::harness::{Scene, config, connect};
 use crate::messages::{Reader, number, operation, read_by};
-use crate::support::locks::{self, had, served};
+use crate::support::locks::{self, had, held, is_misconfigured, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until};
 use crate::support::zookeeper::make;
@@ -133,6 +134,41 @@ async fn a_node_that_comes_when_its_caller_has_left_keeps_nobody_out() {
     late.has_arrived().await;
     had(&connect(&scene.url()).await, "key").await;
     scene.has_nodes("key", 0).await;
+}
+
+/// Many, as the server lists them in any order.
+#[tokio::test]
+async fn nodes_that_cannot_be_deleted_keep_no_other_from_it() {
+    let scene = Scene::set().await;
+    let (manager, late, proxy) = patient(&scene).await;
+    late.state().holds = false;
+    let client = scene.server.client().await;
+    let all_but_delete = Permission::READ | Permission::WRITE | Permission::CREATE;
+    let rights = [Acl::new(all_but_delete, AuthId::anyone())];
+    let other = connect(&scene.url()).await;
+    for number in 0..20 {
+        let key = format!("stuck-{number}");
+        let guard = held(other.lock(&*key)).await;
+        let waiting = tokio::spawn(manager.lock(&*key).acquire());
+        scene.has_nodes(&key, 2).await;
+        let folder = format!("{}/{key}", scene.root);
+        let set = client.set_acl(&folder, &Acls::new(&rights), None).await;
+        set.expect("its rights");
+        waiting.abort();
+        is_misconfigured(guard.release().await);
+    }
+    late.state().holds = true;
+    let taking = tokio::spawn(manager.lock("key").acquire());
+    late.holds().await;
+    taking.abort();
+    let looks = async || late.state().looks;
+    until("it is looked for", looks, |&looks| looks > 0).await;
+    // The answer to that was before this one's.
+    had(&manager, "other").await;
+    late.arrives_when_it_is_back();
+    proxy.cut();
+    late.has_arrived().await;
+    had(&connect(&scene.url()).await, "key").await;
 }
 
 #[tokio::test]

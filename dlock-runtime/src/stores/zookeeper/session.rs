@@ -14,6 +14,7 @@
 //! Sources: `Learner.ping`, `LearnerHandler` and `SessionTrackerImpl` of ZooKeeper 3.8;
 //! ZOOKEEPER-1675 on why a `sync` is no proof either.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::key::Shown;
 use crate::outlast::outlast;
-use crate::store::{Applied, Context, Failure, Scope};
+use crate::store::{Applied, Cause, Context, Failure, Scope};
 use crate::sync::Mutex;
 
 /// How many nodes or folders are looked at by one question. It must stay well below the megabyte
@@ -299,10 +300,11 @@ impl Session {
         // The session itself has the sender, so this waits.
         let _ = doubts.wait_for(|&number| number > 0).await;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let mut stuck = HashSet::new();
         loop {
             doubts.mark_unchanged();
             // A sweep that fails is repeated.
-            let _ = self.sweep_once().await;
+            let _ = self.sweep_once(&mut stuck).await;
             tokio::select! {
                 () = backoff.wait(time) => {}
                 _ = doubts.changed() => backoff.reset(),
@@ -311,7 +313,8 @@ impl Session {
         }
     }
 
-    async fn sweep_once(&self) -> Result<(), Failure> {
+    /// `stuck` are the nodes of which it was said that they cannot be deleted.
+    async fn sweep_once(&self, stuck: &mut HashSet<String>) -> Result<(), Failure> {
         let deadline = self.context.time.after(self.context.request_timeout);
         let (root, client) = ("/", &self.client);
         let listed = self.ask(root, deadline, |_| {
@@ -330,14 +333,32 @@ impl Session {
             return Ok(());
         }
         for path in unwanted {
-            outlast(|| {
-                tracing::info!(
-                    target: "dlock::store",
-                    "a node came after who wanted it had gone, and is deleted: {}", Shown(&path)
-                );
-            });
             let deleted = self.ask(&path, deadline, |client| client.delete(&path, None));
-            deleted.await?;
+            match deleted.await {
+                Ok(_) => outlast(|| {
+                    tracing::info!(
+                        target: "dlock::store",
+                        "a node came after who wanted it had gone, and was deleted: {}",
+                        Shown(&path)
+                    );
+                }),
+                // It stays until the session ends, and must not keep the others there.
+                Err(Failure {
+                    cause: Cause::Error(error),
+                    ..
+                }) => {
+                    if stuck.insert(path) {
+                        outlast(|| {
+                            tracing::warn!(
+                                target: "dlock::store",
+                                "a node that nobody wants cannot be deleted, and stays until the \
+                                 session ends: {error}"
+                            );
+                        });
+                    }
+                }
+                Err(unanswered) => return Err(unanswered),
+            }
         }
         Ok(())
     }
