@@ -90,7 +90,7 @@ pub(crate) struct DatabaseStore<D: Database> {
 }
 
 impl<D: Database> DatabaseStore<D> {
-    async fn on(server: Arc<Server<D>>) -> Self {
+    pub(crate) async fn on(server: Arc<Server<D>>) -> Self {
         Self {
             proxy: Proxy::to(server.port()),
             database: server.database().await,

@@ -5,12 +5,14 @@ use std::time::Duration;
 use dlock::backend::Level;
 use dlock::{Config, LockError};
 
+use crate::databases::Database as _;
 use crate::databases::durability::found;
 use crate::databases::refusals::{connect, fresh};
 use crate::databases::server::DURABLE;
 use crate::kind::give_to_its_user;
 use crate::support::locks::{self, had, impatient, is_misconfigured, is_unavailable, says};
-use crate::support::wait::{HANG, until, within};
+use crate::support::log::Log;
+use crate::support::wait::{HANG, eventually, until, within};
 use crate::{PostgreSql, Server};
 
 /// A standby is like that, and so may a server with a full disk be.
@@ -80,4 +82,30 @@ async fn a_key_that_its_encoding_does_not_have_is_a_wrong_setting() {
     had(&manager, "caf\u{e9}").await;
     let refused = within(HANG, manager.lock("\u{43a}").try_acquire()).await;
     says(&is_misconfigured(refused), &["'UTF8'"]);
+}
+
+/// Its locks are had and given back all the same, but rows stay behind.
+#[tokio::test]
+async fn tables_that_cannot_be_cleaned_are_told() {
+    let log = Log::warnings();
+    let (server, database, url) = fresh::<PostgreSql>().await;
+    let made = connect(&format!("{url}?create_tables=true")).await;
+    made.expect("the tables");
+    let user = format!("user_{database}");
+    for change in [
+        PostgreSql::user_without_rights(&user, &database),
+        PostgreSql::grant(&user, &database),
+        format!("REVOKE DELETE ON dlock_lock FROM {user}"),
+    ] {
+        server.run(&database, &change).await;
+    }
+    let url = url.replace("postgres@", &format!("{user}@"));
+    let manager = connect(&url).await.expect("it may connect");
+    had(&manager, "key").await;
+    eventually("it is told what is missing", async || {
+        let told = log.lines_with("cannot look after its tables");
+        let is_ours = |line: &String| line.contains(&database) && line.contains("GRANT SELECT");
+        told.iter().any(is_ours).then_some(())
+    })
+    .await;
 }

@@ -255,7 +255,7 @@ impl<D: Database> Connections<D> {
         let age = open.answered_at - open.opened_at;
         let is_worn = self.age_limit.is_some_and(|limit| age > limit);
         let rests = D::IS_FILE && self.rests();
-        if is_worn || rests || self.places.is_closed() {
+        if is_worn || rests || self.is_closed() {
             say_goodbye(open).await;
             return;
         }
@@ -311,6 +311,10 @@ impl<D: Database> Connections<D> {
         for open in idle {
             say_goodbye(open).await;
         }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.places.is_closed()
     }
 
     /// Gives out no more connections. Those in use are closed when they come back.

@@ -445,6 +445,7 @@ impl<D: Notifies> SqlStore<D> {
             return Err(foreign.with(Applied::Answered));
         };
         tables.durability.found(durable == 1, &tables.endpoint);
+        tables.note_row();
         Ok(Take::Granted(Granted {
             token,
             sent_at,

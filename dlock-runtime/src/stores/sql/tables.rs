@@ -27,7 +27,7 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
-use crate::store::{Applied, Cause, Context, Failure};
+use crate::store::{Applied, Cause, Context, Failure, Next};
 
 /// A database that may notify clients of free locks.
 pub trait Notifies: Database {
@@ -54,6 +54,8 @@ pub struct Tables<D: Database> {
     notified: AtomicBool,
     #[cfg(feature = "sqlite")]
     pub(super) changes: Changes,
+    /// It was said that rows which nobody needs stay in the tables.
+    warned: AtomicBool,
     /// Notified when a lock is asked for.
     pub(super) used: Notify,
     /// Counts the scripts that are running.
@@ -85,6 +87,7 @@ impl<D: Database> Tables<D> {
             #[cfg(feature = "postgres")]
             process,
             notified: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             used: Notify::new(),
             running: InFlight::default(),
             time: context.time,
@@ -95,6 +98,11 @@ impl<D: Database> Tables<D> {
     /// A lock is asked for.
     pub(super) fn note_use(&self) {
         self.connections.rest(false);
+        self.used.notify_one();
+    }
+
+    /// A lock was granted. Whoever cleans the tables may have looked before it had a row.
+    pub(super) fn note_row(&self) {
         self.used.notify_one();
     }
 
@@ -169,6 +177,7 @@ impl<D: Database> Tables<D> {
         answer
             .inspect_err(|failure| {
                 if let Cause::Error(error) | Cause::NotReached(error) = &failure.cause {
+                    self.warn_if_it_lasts(failure, error);
                     tracing::debug!(
                         target: "dlock::store",
                         "dlock cannot look after its tables: {error}"
@@ -176,6 +185,17 @@ impl<D: Database> Tables<D> {
                 }
             })
             .ok()
+    }
+
+    /// Says once that an error would come again, since the tables grow then.
+    fn warn_if_it_lasts(&self, failure: &Failure, error: &BackendError) {
+        let lasts = matches!(failure.next, Next::Stop) && !self.connections.is_closed();
+        if lasts && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "dlock::store",
+                "dlock cannot look after its tables, and rows that nobody needs stay there: {error}"
+            );
+        }
     }
 
     /// Removes rows that nobody needs any more, for as long as the tables hold rows. Begins when a

@@ -3,18 +3,22 @@
 --- begin
 -- Limits the wait for a row and for a table. The server does not notice that a client has gone:
 -- when a row comes free, it would run the script that waits for it, for nobody. Each script sets
--- the limits, since a proxy may give each script another session.
+-- the limits, since a proxy may give each script another session. {any_rows} for the same reason.
 {limits}; {begin_here}
 
 --- limits
-SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1
+SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1, {any_rows}
+
+--- any_rows
+-- Else a session may refuse statements that find their rows by no key, as cleaning does.
+sql_safe_updates = 0
 
 --- begin_brief
 {begin_lease}
 
 --- begin_lease
 -- The shortest wait that MySQL has.
-SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_here}
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1, {any_rows}; {begin_here}
 
 --- begin_grant
 {begin}
@@ -69,7 +73,7 @@ COMMIT
 -- Each statement is a transaction of its own: none stays open when one fails, and rows are kept
 -- only while a statement runs. The waits are the shortest that MySQL has. A session's limit to the
 -- rows of a `SELECT` would cut off the answer.
-SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1,
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1, {any_rows},
     sql_select_limit = 18446744073709551615;
 {committed}
 
