@@ -183,7 +183,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     }
 
     /// Asks for the lock. A command without an answer is repeated, so an owner that holds the lock
-    /// already is granted it again, with the same token and a lease that starts anew; with
+    /// already is granted it again, with no lower token and a lease that starts anew; with
     /// [`Want::Queue`], an owner that has a place keeps it. Only [`Want::First`] after
     /// [`Opening::First`] is never repeated.
     ///

@@ -12,8 +12,8 @@ use crate::sync::Mutex;
 /// How many locks are remembered at most.
 const MOST: usize = 512;
 
-/// How long the statements are not tried after the database has refused one, or did not know it. A
-/// pooler may give each transaction another session, in which they were not prepared.
+/// How long the statements are not tried after the database has refused one. (That a session does
+/// not know one is no refusal: then it is prepared there.)
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The statements, and the locks for which they are tried.
