@@ -3,7 +3,8 @@
 //! A mark does not stand in the queue, where `etcdctl lock` would wait behind it. It is written in
 //! the transaction that deletes the holder's key, and every transaction that asks for a place
 //! compares that there is none. It ends with a lease of its own. A new leader of etcd begins the
-//! time of every lease anew, so a mark may last for longer than was asked.
+//! time of every lease anew, unless the servers keep checkpoints of leases. So a mark may last for
+//! longer than was asked.
 
 use std::time::Duration;
 

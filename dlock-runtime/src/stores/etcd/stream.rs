@@ -27,7 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Watches {
-    /// Keeps a stream while somebody waits.
+    /// Keeps a stream open from when somebody waits for the first time, also while nobody does. It
+    /// is made anew only for somebody who waits.
     pub(super) async fn run(self: Arc<Self>) {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);

@@ -25,6 +25,9 @@ pub(super) enum ErrorClass {
 /// The server cannot do what dlock needs, or numbers things as no known server does.
 pub(super) const TOO_OLD: Error = Error::Unimplemented;
 
+/// `KeeperException.Code.EPHEMERALONLOCALSESSION`, which the client (0.11) has no name for.
+const EPHEMERAL_ON_LOCAL_SESSION: Error = Error::UnexpectedErrorCode(-120);
+
 pub(super) fn classify(error: &Error) -> ErrorClass {
     meaning(error).retry
 }
@@ -65,6 +68,11 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
             Meaning::config("that is no place for locks, as one of its folders is ephemeral")
         }
         Error::BadArguments(_) => Meaning::config(""),
+        &EPHEMERAL_ON_LOCAL_SESSION => Meaning::config(
+            "the servers have sessions that cannot hold locks; set \
+             `localSessionsUpgradingEnabled=true` on all of them, or leave `localSessionsEnabled` \
+             out",
+        ),
         &TOO_OLD => Meaning {
             kind: BackendErrorKind::Unsupported,
             ..Meaning::config("the server is too old; ZooKeeper 3.6 or later is needed")
@@ -101,4 +109,16 @@ pub(super) fn used_up(place: &str, folder: &str) -> Failure {
          ones again; delete {folder} once it is empty, unless the server does that by itself \
          within a minute, and ask again"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_whose_sessions_hold_no_locks_are_a_wrong_setting() {
+        let error = described("a", Error::UnexpectedErrorCode(-120));
+        assert_eq!(error.kind(), BackendErrorKind::Config, "{error}");
+        assert!(error.to_string().contains("localSessions"), "{error}");
+    }
 }
