@@ -225,7 +225,8 @@ async fn a_host_that_the_url_does_not_name_hears_no_password() {
     assert!(!said.contains("not of one cluster"), "{said}");
 }
 
-/// Keep-alives need no rights: the key would stay for as long as others use its lease.
+/// On this server, keep-alives need no rights: the key would stay for as long as others use its
+/// lease. (Newer servers refuse them, so the lease ends for all.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_must_not_be_deleted_ends_with_its_lease() {
     let ttl = Duration::from_secs(2);

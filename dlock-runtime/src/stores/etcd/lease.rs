@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
-use crate::store::Scope;
+use crate::store::{Failure, Scope};
 use crate::sync::Mutex;
 
 pub(crate) struct Lease {
@@ -18,12 +18,19 @@ pub(crate) struct Lease {
     /// The ttl that the server keeps, which is no shorter.
     pub(super) ttl: Duration,
     time: Time,
-    /// When the last request was sent that the server has confirmed: the lease lasts its ttl from
-    /// then. `None`: it has ended, or must be taken to have.
-    confirmed: watch::Sender<Option<Instant>>,
+    known: watch::Sender<Known>,
     users: Mutex<Users>,
     /// Notified when somebody needs a new confirmation, and when nobody can use the lease any more.
     demand: Notify,
+}
+
+/// What the server has said of a lease.
+struct Known {
+    /// When the last request was sent that the server has confirmed: the lease lasts its ttl from
+    /// then. `None`: it has ended, or must be taken to have.
+    confirmed: Option<Instant>,
+    /// Why the server has refused to keep it alive, since it last did.
+    refusal: Option<Failure>,
 }
 
 struct Users {
@@ -62,7 +69,10 @@ impl Lease {
             asked_for,
             ttl,
             time,
-            confirmed: watch::Sender::new(Some(sent_at)),
+            known: watch::Sender::new(Known {
+                confirmed: Some(sent_at),
+                refusal: None,
+            }),
             users: Mutex::new(users),
             demand: Notify::new(),
         }))
@@ -98,23 +108,30 @@ impl Lease {
         self.demand.notified().await;
     }
 
-    /// When a confirmation was sent, if that is no longer ago than `oldest`. `None`: the lease has
-    /// ended, or there was none by the deadline.
+    /// When a confirmation was sent that is no older than `oldest`. `None`: the lease has ended.
+    /// Fails if there was none by the deadline, or if the server refuses to keep the lease alive.
     pub(super) async fn confirmed_since(
         &self,
         oldest: Instant,
         deadline: Deadline,
-    ) -> Option<Instant> {
-        let mut confirmed = self.confirmed.subscribe();
-        let is_new = |last: &Option<Instant>| last.is_none_or(|last| last >= oldest);
-        let confirmed = self.time.bound(deadline, confirmed.wait_for(is_new)).await;
-        *confirmed.ok()?.ok()?
+    ) -> Result<Option<Instant>, Failure> {
+        let is_new = |known: &Known| known.confirmed.is_none_or(|last| last >= oldest);
+        let mut known = self.known.subscribe();
+        let told = known.wait_for(|known| is_new(known) || known.refusal.is_some());
+        let told = self.time.bound(deadline, told).await;
+        let Ok(Ok(known)) = told else {
+            return Err(Failure::not_sent());
+        };
+        match &known.refusal {
+            Some(refusal) if !is_new(&known) => Err(refusal.clone()),
+            _ => Ok(known.confirmed),
+        }
     }
 
     /// Resolves when the lease has ended.
     pub(super) async fn gone(&self) {
-        let mut confirmed = self.confirmed.subscribe();
-        let _ = confirmed.wait_for(Option::is_none).await;
+        let mut known = self.known.subscribe();
+        let _ = known.wait_for(|known| known.confirmed.is_none()).await;
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -122,20 +139,30 @@ impl Lease {
     }
 
     pub(super) fn confirmed(&self) -> Option<Instant> {
-        *self.confirmed.borrow()
+        self.known.borrow().confirmed
     }
 
     pub(super) fn confirm(&self, sent_at: Instant) {
-        self.confirmed.send_if_modified(|last| {
-            *last = last.map(|_| sent_at);
-            last.is_some()
+        self.known.send_if_modified(|known| {
+            known.confirmed = known.confirmed.map(|_| sent_at);
+            known.refusal = None;
+            known.confirmed.is_some()
         });
+    }
+
+    /// The server refuses to keep the lease alive, because of one of the keys that are attached to
+    /// it. This tells all who wait for a confirmation. Nobody else is let in, so that other locks
+    /// get a lease that does not end with these.
+    pub(super) fn refuse(&self, refusal: Failure) {
+        self.users.lock().retired = true;
+        self.known
+            .send_modify(|known| known.refusal = Some(refusal));
     }
 
     /// The server has reported that the lease has ended, or it must be taken to have.
     pub(super) fn end(&self) {
         self.users.lock().retired = true;
-        self.confirmed.send_replace(None);
+        self.known.send_modify(|known| known.confirmed = None);
     }
 
     /// Lets nobody else in, so that the lease can end soon: a request that may still be run would

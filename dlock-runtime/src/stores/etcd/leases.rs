@@ -228,10 +228,19 @@ impl Leases {
     /// Keeps the lease alive once.
     async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), ErrorClass> {
         let sent_at = self.members.time.now();
-        let answer = self.keep_alive(lease.id, limit).await;
-        answer.map_err(|failed| failed.class)?;
-        lease.confirm(sent_at);
-        Ok(())
+        match self.keep_alive(lease.id, limit).await {
+            Ok(()) => {
+                lease.confirm(sent_at);
+                Ok(())
+            }
+            Err(failed) => {
+                let class = failed.class;
+                if class == ErrorClass::Refused {
+                    lease.refuse(failed.into());
+                }
+                Err(class)
+            }
+        }
     }
 
     /// Begins the time of a lease anew.
@@ -273,4 +282,104 @@ impl Leases {
 pub(super) fn seconds(ttl: Duration) -> i64 {
     let whole = i64::try_from(seconds_up(ttl)).unwrap_or(LONGEST_TTL);
     whole.clamp(1, LONGEST_TTL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{self, AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::backend::BackendErrorKind;
+    use crate::engine::context;
+    use crate::store::Cause;
+    use crate::stores::etcd::settings::Settings;
+
+    const HANG: Duration = Duration::from_secs(60);
+
+    // Frames of HTTP/2.
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const ACK: u8 = 1;
+    const END_OF_STREAM_AND_HEADERS: u8 = 1 | 4;
+
+    async fn send(to: &mut TcpStream, kind: u8, flags: u8, id: [u8; 4], body: &[u8]) {
+        let length = u32::try_from(body.len()).expect("short").to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &id].concat();
+        // The client may have left.
+        let _ = to.write_all(&[&head, body].concat()).await;
+    }
+
+    /// Refuses all that is asked over this connection.
+    async fn refuse_all(mut client: TcpStream) -> io::Result<()> {
+        let mut answer = vec![0x88]; // `:status 200`
+        let headers = [
+            ("content-type", "application/grpc"),
+            ("grpc-status", "7"),
+            ("grpc-message", "etcdserver: permission denied"),
+        ];
+        for (name, value) in headers {
+            answer.push(0);
+            for text in [name, value] {
+                answer.push(u8::try_from(text.len()).expect("short"));
+                answer.extend(text.as_bytes());
+            }
+        }
+        client.read_exact(&mut [0; 24]).await?;
+        send(&mut client, SETTINGS, 0, [0; 4], &[]).await;
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let (kind, flags, id) = (head[3], head[4], [head[5], head[6], head[7], head[8]]);
+            let mut body = vec![0; length as usize];
+            client.read_exact(&mut body).await?;
+            match kind {
+                SETTINGS if flags & ACK == 0 => send(&mut client, SETTINGS, ACK, [0; 4], &[]).await,
+                HEADERS => {
+                    let flags = END_OF_STREAM_AND_HEADERS;
+                    send(&mut client, HEADERS, flags, id, &answer).await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// From etcd 3.4.42, 3.5.28 and 3.6.9 on, a keep-alive is refused to a user that may not write
+    /// all keys of the lease.
+    #[tokio::test]
+    async fn a_lease_that_may_not_be_kept_alive_says_so_and_lets_nobody_in() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let server = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(refuse_all(client));
+            }
+        });
+        let settings = Settings::from_url(&format!("etcd://{address}"), None).expect("a URL");
+        let leases = Leases::new(Arc::new(Members::new(settings, context())));
+        let time = leases.members.time.clone();
+        let first = Lease::begin(1, 60, HANG, false, time.now(), time.clone());
+        let lease = Arc::clone(&first.lease);
+        let keeping = Arc::clone(&leases).keep(Arc::clone(&lease), leases.kept.count());
+        let keeping = tokio::spawn(keeping);
+        time.sleep(time.after(Duration::from_millis(2))).await;
+        let oldest = lease.demand(Duration::ZERO, time.now());
+        let refused = lease.confirmed_since(oldest, time.after(HANG)).await;
+        let Err(Failure {
+            cause: Cause::Error(error),
+            ..
+        }) = refused
+        else {
+            panic!("no reason is told: {refused:?}");
+        };
+        assert_eq!(error.kind(), BackendErrorKind::Config, "{error}");
+        assert!(lease.enter().is_none(), "others get another lease");
+        assert!(!lease.is_gone(), "it lasts for those who have it");
+        keeping.abort();
+        server.abort();
+    }
 }

@@ -160,9 +160,9 @@ impl Key {
     }
 
     /// Nobody wants the key any more, and deleting it has failed. If the server refused that, the
-    /// key stays until its lease ends. Other requests would keep the lease alive, which needs no
-    /// rights, and the key with it. So no further request gets this lease. Warns once for each
-    /// lease.
+    /// key stays until its lease ends. Other requests would keep the lease alive, and the key with
+    /// it, on a server that asks for no rights to that. So no further request gets this lease.
+    /// Warns once for each lease.
     pub(super) fn may_stay(&self, failed: &Failed) {
         if let (ErrorClass::Refused, Cause::Error(error)) = (failed.class, &failed.cause)
             && self.lease().retire()

@@ -69,7 +69,7 @@ impl EtcdStore {
         let keys = chunk.iter().map(|(key, _)| &*key.name.key);
         let confirm = chunk.iter().map(async |(key, _)| match key.fixed {
             // Its end was set, and must not be put off.
-            Some((_, end)) if key.moved => Some(begin(end, key.ttl, asked)),
+            Some((_, end)) if key.moved => Ok(Some(begin(end, key.ttl, asked))),
             _ => {
                 let oldest = key.lease().demand(key.ttl, asked);
                 key.lease().confirmed_since(oldest, limit).await
@@ -89,11 +89,11 @@ impl EtcdStore {
         for ((key, answer), (created, confirmed)) in chunk.iter_mut().zip(known) {
             **answer = match confirmed {
                 _ if created != Some(key.create_revision) => Ok(Renewed::Gone),
-                Some(sent_at) => Ok(Renewed::Extended {
+                Ok(Some(sent_at)) => Ok(Renewed::Extended {
                     sent_at: sent_at.into(),
                 }),
-                None if key.lease().is_gone() => Ok(Renewed::Gone),
-                None => Err(Failure::not_sent()),
+                Ok(None) => Ok(Renewed::Gone),
+                Err(failure) => Err(failure),
             };
         }
         Ok(())

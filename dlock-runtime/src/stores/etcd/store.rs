@@ -406,17 +406,15 @@ impl EtcdStore {
     ) -> Result<Option<Granted<Self>>, Failure> {
         let oldest = key.lease().demand(key.ttl, asked_at);
         let confirmed = key.lease().confirmed_since(oldest, deadline).await;
+        let Some(sent_at) = confirmed.map_err(of_existing_key)? else {
+            return Ok(None);
+        };
         let unexpected_answer = || errors::unexpected_answer(&self.members.settings.place());
-        match confirmed {
-            None if key.lease().is_gone() => Ok(None),
-            None => Err(of_existing_key(Failure::not_sent())),
-            Some(sent_at) => Ok(Some(Granted {
-                token: of_transaction(key.create_revision, key.floor)
-                    .ok_or_else(unexpected_answer)?,
-                sent_at,
-                record: key.clone(),
-            })),
-        }
+        Ok(Some(Granted {
+            token: of_transaction(key.create_revision, key.floor).ok_or_else(unexpected_answer)?,
+            sent_at,
+            record: key.clone(),
+        }))
     }
 }
 
