@@ -59,8 +59,10 @@ impl Members {
     }
 
     /// How long an answer may take that keeps a lease of this ttl alive. A third of the ttl has
-    /// passed when it is asked for, and time must be left for two more attempts.
+    /// passed when it is asked for, and time must be left for two more attempts. A healthy member is
+    /// not left for a few milliseconds: no lease of etcd is shorter than a second.
     pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
+        let ttl = ttl.max(Duration::from_secs(1));
         self.context.patience().min(ttl / 4)
     }
 
