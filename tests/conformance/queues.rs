@@ -202,33 +202,39 @@ pub(crate) async fn who_has_no_cause_to_ask_is_not_woken(store: &mut dyn Store) 
 async fn polls_of_waiters(store: &dyn Store, key: &str) -> Vec<(usize, Duration)> {
     let holder = process(store).await;
     let is_fair = holder.capabilities().fair;
+    let queued = async |count| {
+        if is_fair {
+            queued(store, &holder, key, count).await;
+        }
+    };
     let guard = held(holder.lock(key)).await;
     let sleeper = process(store).await;
     let mut sleeper = Box::pin(sleeper.lock(key).acquire());
-    if is_fair {
-        drive_until(&mut sleeper, queued(store, &holder, key, 1)).await;
-    }
+    drive_until(&mut sleeper, queued(1)).await;
     let polls = Arc::new(AtomicUsize::new(0));
     let mut waiters = JoinSet::new();
-    for number in 0..WAITERS {
-        let mut waiter = Box::pin(process(store).await.lock(key).run(async {}));
-        let polls = Arc::clone(&polls);
-        waiters.spawn(poll_fn(move |context| {
-            polls.fetch_add(1, Relaxed);
-            waiter.as_mut().poll(context)
-        }));
-        if is_fair {
-            queued(store, &holder, key, number + 2).await;
-        }
-    }
-    // Those who have just come still ask.
     let in_a_while = async |begun: Instant| {
         let before = polls.load(Relaxed);
         sleep(WHILE).await;
         (polls.load(Relaxed) - before, begun.elapsed())
     };
-    in_a_while(Instant::now()).await;
-    let mut counted = vec![in_a_while(Instant::now()).await];
+    let mut counted = Vec::new();
+    let while_held = async {
+        for number in 0..WAITERS {
+            let mut waiter = Box::pin(process(store).await.lock(key).run(async {}));
+            let polls = Arc::clone(&polls);
+            waiters.spawn(poll_fn(move |context| {
+                polls.fetch_add(1, Relaxed);
+                waiter.as_mut().poll(context)
+            }));
+            queued(number + 2).await;
+        }
+        // Those who have just come still ask.
+        in_a_while(Instant::now()).await;
+        counted.push(in_a_while(Instant::now()).await);
+    };
+    // A call that is woken, and not polled for two seconds, loses its place.
+    drive_until(&mut sleeper, while_held).await;
     let begun = Instant::now();
     guard.release().await.expect("the release");
     if is_fair {
