@@ -146,6 +146,7 @@ async fn counts_from_renewal(store: &dyn Store) {
         if let Some(ends) = ends {
             is_over_for_its_holder(&guard, ends, &other).await;
         }
+        late.end();
         ends.is_some()
     };
     let mut renewed = Vec::new();

@@ -24,8 +24,8 @@ use crate::error::LockError;
 /// Clients see only the body, so it shows neither the key, which may contain a user's data, nor
 /// anything about the store. The whole error is an extension of the response, for a layer of yours.
 /// A 500 is logged as an error and `Unavailable` as a warning, with target `dlock::axum`. The
-/// warning is logged at most once in five seconds, with the number of those that were left out
-/// before it. The other errors are normal for a lock and are not logged.
+/// warning, and the error of an invalid key, are logged at most once in five seconds each, with the
+/// number of those that were left out before. The other errors are normal for a lock and are not logged.
 ///
 /// A key that does not fit a store is `InvalidKey`, and so a 500: limit the length of a path
 /// parameter before it becomes part of a key.

@@ -311,14 +311,14 @@ impl Taking<'_> {
                 return Ok(None);
             };
             let (turn, lock) = one?;
+            taken.push(turn.renewable());
             collecting.add(turn, &self.entry);
-            taken.push(Arc::clone(&lock.lease));
             locks.push(lock);
         }
         if self.entry.fresh && taken.len() > 1 {
             // The first lease has aged while the call waited for the last one, and no renewal will
             // extend it later. A lease that surrounds the caller ends when it is to end.
-            let renewing = manager.leases.renew_now(&taken);
+            let renewing = manager.leases.renew_now(taken);
             let Some(renewed) = collecting.wait_for(renewing).await else {
                 return Ok(None);
             };

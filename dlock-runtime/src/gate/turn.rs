@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::queue::Queue;
 use super::shared_lease::SharedLease;
 use crate::backend::{BackendError, Released};
-use crate::lease::{Lease, LeaseGuard, Renewals};
+use crate::lease::{Lease, LeaseGuard, Renewable, Renewals};
 use crate::observe::SectionSpan;
 use crate::token::FencingToken;
 
@@ -39,6 +39,11 @@ impl Turn {
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
         self.shared().guard.lease()
+    }
+
+    /// Its lease, for a renewal.
+    pub(crate) fn renewable(&self) -> Renewable {
+        self.shared().guard.renewable()
     }
 
     /// The token of this turn, greater than those of all turns before it.

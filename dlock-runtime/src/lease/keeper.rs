@@ -34,6 +34,27 @@ struct Failing {
     leases: HashMap<u64, Weak<Lease>>,
 }
 
+impl Failing {
+    fn note(&mut self, leases: &[Arc<Lease>]) {
+        let numbered = |lease: &Arc<Lease>| (lease.request.owner.sequence(), Arc::downgrade(lease));
+        self.leases.extend(leases.iter().map(numbered));
+    }
+
+    /// Returns whether one of them had failed.
+    fn forget(&mut self, leases: &[Arc<Lease>]) -> bool {
+        let mut had = false;
+        if !self.leases.is_empty() {
+            for lease in leases {
+                had |= self
+                    .leases
+                    .remove(&lease.request.owner.sequence())
+                    .is_some();
+            }
+        }
+        had
+    }
+}
+
 #[derive(Debug, Default)]
 struct Schedule {
     /// Sorted by the time of the next look, then by the sequence number of the owner.
@@ -83,39 +104,38 @@ impl Keeper {
     pub(super) fn batch_ended(
         &self,
         batch: &[Arc<Lease>],
-        failed: &[&Arc<Lease>],
+        failed: &[Arc<Lease>],
         error: Option<&BackendError>,
     ) {
         let mut failing = self.failing.lock();
-        let known = &mut failing.leases;
-        if !known.is_empty() {
-            for lease in batch {
-                known.remove(&lease.request.owner.sequence());
-            }
-            known.retain(|_, lease| {
-                lease
-                    .upgrade()
-                    .is_some_and(|lease| lease.is_to_be_renewed())
-            });
-        }
-        let number = |lease: &Arc<Lease>| lease.request.owner.sequence();
-        known.extend(
-            failed
-                .iter()
-                .map(|lease| (number(lease), Arc::downgrade(lease))),
-        );
-        let fails = error.is_some() || !known.is_empty();
-        let changed = std::mem::replace(&mut failing.said, fails) != fails;
+        let mut alive = Vec::new();
+        let works = failing.forget(batch);
+        // That a lease has ended since says nothing of its server.
+        failing.leases.retain(|_, lease| {
+            let lease = lease.upgrade();
+            let is_held = lease.as_ref().is_some_and(|lease| lease.is_to_be_renewed());
+            alive.extend(lease);
+            is_held
+        });
+        failing.note(failed);
+        let fails = !failing.leases.is_empty();
+        let said = std::mem::replace(&mut failing.said, fails);
         // A subscriber's code runs after the mutex is released.
         drop(failing);
-        if changed {
-            observe::renewals_failing(error.map(|error| error as _));
+        drop(alive);
+        match error {
+            Some(error) if !said => observe::renewals_failing(Some(error)),
+            None if said && works && !fails => observe::renewals_failing(None),
+            _ => {}
         }
     }
 
     /// A batch has had no answer for long.
-    pub(super) fn say_that_late(&self, error: &BackendError) {
-        let said = std::mem::replace(&mut self.failing.lock().said, true);
+    pub(super) fn say_that_late(&self, batch: &[Arc<Lease>], error: &BackendError) {
+        let mut failing = self.failing.lock();
+        failing.note(batch);
+        let said = std::mem::replace(&mut failing.said, true);
+        drop(failing);
         if !said {
             observe::renewals_failing(Some(error));
         }

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::plan::Renewals;
 pub(crate) use self::release::LeaseGuard;
+pub(crate) use self::renewing::Renewable;
 pub(crate) use self::state::{Follower, Lease};
 pub(crate) use self::take::{Answer, NotGranted};
 

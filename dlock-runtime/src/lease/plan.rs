@@ -135,12 +135,9 @@ impl Plan {
         self.renewal = Renewal::InFlight;
     }
 
-    /// If a renewal was in flight, it has ended without an answer. The next may be sent at
-    /// `again_at`.
+    /// The renewal in flight has ended without an answer. The next may be sent at `again_at`.
     pub(super) fn renewal_unanswered(&mut self, again_at: Instant) {
-        if self.is_renewal_in_flight() {
-            self.renewal = Renewal::Due(again_at);
-        }
+        self.renewal = Renewal::Due(again_at);
     }
 
     /// The store confirmed a renewal that was sent at `sent_at`. A late answer never shortens the

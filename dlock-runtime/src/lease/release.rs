@@ -9,11 +9,13 @@ use tokio::time::Instant;
 use super::Leases;
 use super::keeper::Keeper;
 use super::plan::{Renewals, drift_margin};
+use super::renewing::Renewable;
 use super::state::{GivenBackBy, Lease, WayBack};
 
 use crate::apart::outlined;
 use crate::backend::{BackendError, Released, Renewed};
 use crate::clock::{sleep, sleep_until};
+use crate::error::LossReason;
 use crate::executor::has_timers_here;
 
 /// The first pause before a failed release is tried again. It doubles up to [`LAST_PAUSE`].
@@ -58,6 +60,13 @@ impl LeaseGuard {
     pub(super) fn reject_as_late(&self, now: Instant) {
         self.ends_after(self.lease.ttl(), now);
         self.back(|back| back.asked = true);
+    }
+
+    pub(crate) fn renewable(&self) -> Renewable {
+        Renewable {
+            lease: Arc::clone(&self.lease),
+            keeper: Arc::clone(&self.keeper),
+        }
     }
 
     /// Sets how the lease is renewed from now on.
@@ -266,29 +275,39 @@ impl LeaseGuard {
             let _ = outlined(self.tell(until)).await;
             return false;
         }
-        tokio::select! {
+        let lost = self.lease.loss_token();
+        let told = tokio::select! {
             biased;
-            _ = outlined(self.tell(until)) => {}
+            _ = outlined(self.tell(until)) => true,
             // The store is silent. From now on it is asked to take the lease back.
             () = sleep_until(until) => return true,
+            () = lost.cancelled() => false,
+        };
+        if told {
+            if !self.back(|back| back.confirmed) {
+                self.set_renewals(Renewals::Always);
+            }
+            tokio::select! {
+                biased;
+                () = sleep_until(until) => return true,
+                () = lost.cancelled() => {}
+                () = self.leases.shut_down.begins() => {
+                    let _ = outlined(self.tell(until)).await;
+                    self.say_if_not_confirmed();
+                    return false;
+                }
+            }
         }
-        if !self.back(|back| back.confirmed) {
-            self.set_renewals(Renewals::Always);
+        self.say_if_not_confirmed();
+        true
+    }
+
+    fn say_if_not_confirmed(&self) {
+        let gone = self.lease.loss() == Some(LossReason::Gone);
+        if !gone && !self.back(|back| back.confirmed) {
+            let section = self.lease.section();
+            section.min_hold_not_confirmed(self.lease.key());
         }
-        let lost = self.lease.loss_token();
-        tokio::select! {
-            biased;
-            () = sleep_until(until) => return true,
-            () = lost.cancelled() => return true,
-            () = self.leases.shut_down.begins() => {}
-        }
-        let _ = outlined(self.tell(until)).await;
-        if !self.back(|back| back.confirmed) {
-            self.lease
-                .section()
-                .min_hold_not_confirmed(self.lease.key());
-        }
-        false
     }
 }
 

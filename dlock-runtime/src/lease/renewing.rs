@@ -1,17 +1,19 @@
 //! The keeper's task: where it runs, how it renews leases, and how it handles the leases that the
 //! store reports as ended.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Leases;
 use super::keeper::Keeper;
 use super::state::Lease;
-use crate::backend::{Backend, BackendError, Owner};
+use crate::backend::{Backend, BackendError, Owner, Renewed, Request};
 use crate::clock;
 use crate::executor::spawn_into;
 use crate::outlast::outlast;
@@ -42,6 +44,33 @@ impl Leases {
         drop(keepers);
         AtWork::begin(self, Arc::clone(&keeper), &runtime);
         keeper
+    }
+
+    /// Extends leases to their whole ttl from now on. Each lease shows afterwards whether it is
+    /// still held.
+    ///
+    /// A task of the manager does so: the release of a lease waits for its renewal, and must not
+    /// wait for a caller that is not polled.
+    pub(crate) async fn renew_now(&self, leases: Vec<Renewable>) -> Result<(), BackendError> {
+        let (tell, told) = oneshot::channel();
+        let backend = Arc::clone(&self.backend);
+        self.executor.spawn(async move {
+            let mut batch = RenewalBatch::default();
+            for renewable in leases {
+                // The keeper may be renewing it, and a store gets one request of an owner at a
+                // time.
+                renewable.lease.begin_renewal().await;
+                batch.sent.push_back(renewable);
+            }
+            let answers = backend.renew(&batch.requests()).await;
+            let failed = batch.answered(answers);
+            drop(batch);
+            let _ = tell.send(failed.map_or(Ok(()), Err));
+        });
+        told.await.unwrap_or_else(|_| {
+            let ended = "the runtime that renews leases has ended before the store answered";
+            Err(BackendError::unavailable(ended))
+        })
     }
 
     /// Ends the leases that the store reports as gone.
@@ -84,12 +113,9 @@ impl AtWork {
             if !due.renewals.is_empty() {
                 // In a task of its own: a store that does not answer must not keep other leases
                 // from being renewed or from being noticed as lost.
-                let batch = RenewalBatch {
-                    keeper: Arc::clone(&self.keeper),
-                    leases: due.renewals,
-                };
-                let (backend, reach) = (Arc::clone(&self.backend), self.reach.clone());
-                let renewing = async move { batch.renew(&*backend, &reach).await };
+                let batch = RenewalBatch::of(&self.keeper, &due.renewals);
+                let (keeper, backend) = (Arc::clone(&self.keeper), Arc::clone(&self.backend));
+                let renewing = batch.renew(due.renewals, keeper, backend, self.reach.clone());
                 spawn_into(&mut renewals, renewing);
             }
             for lease in due.ended {
@@ -151,68 +177,120 @@ async fn sleep_until(instant: Option<Instant>) {
     }
 }
 
+/// A lease, with the keeper that has it in its schedule.
+pub(crate) struct Renewable {
+    pub(super) lease: Arc<Lease>,
+    pub(super) keeper: Arc<Keeper>,
+}
+
+impl Renewable {
+    /// Its renewal has had no answer, or the store has failed. It is tried again soon.
+    fn failed(&self) {
+        let now = self.keeper.clock.now();
+        let pause = self.lease.ttl() / RETRIES_PER_TTL;
+        let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
+        self.lease.renewal_failed(now + pause);
+        self.keeper.reschedule(&self.lease, now);
+    }
+
+    fn answered(&self, answer: &Renewed) {
+        self.lease.renewed(answer);
+        self.keeper.reschedule(&self.lease, self.keeper.clock.now());
+    }
+}
+
 /// Leases whose renewal is in flight. Its drop, whatever ends the task, wakes a release that waits
 /// for the renewal and schedules leases that were not renewed for another attempt.
+#[derive(Default)]
 struct RenewalBatch {
-    keeper: Arc<Keeper>,
-    leases: Vec<Arc<Lease>>,
+    /// Those that were not renewed so far.
+    sent: VecDeque<Renewable>,
 }
 
 impl RenewalBatch {
-    /// Leases that get no answer return to the schedule and are retried together.
-    async fn renew(self, backend: &dyn Backend, reach: &Reach) {
-        let leases = self.leases.iter();
-        let requests: Vec<_> = leases.map(|lease| lease.request.clone()).collect();
+    fn of(keeper: &Arc<Keeper>, leases: &[Arc<Lease>]) -> Self {
+        let sent = leases.iter().map(|lease| Renewable {
+            lease: Arc::clone(lease),
+            keeper: Arc::clone(keeper),
+        });
+        let sent = sent.collect();
+        Self { sent }
+    }
+
+    /// Renews leases that are due at a keeper. Those that are not renewed return to its schedule,
+    /// and are tried again together.
+    async fn renew(
+        mut self,
+        leases: Vec<Arc<Lease>>,
+        keeper: Arc<Keeper>,
+        backend: Arc<dyn Backend>,
+        reach: Reach,
+    ) {
+        let requests = self.requests();
         let mut renewed = backend.renew(&requests);
         let answers = tokio::select! {
             biased;
             answers = &mut renewed => answers,
             // The store retries its server for a while before it gives up. A log entry after that
             // may be too late for its reader, so a late renewal is logged now.
-            error = self.late(reach) => {
-                self.keeper.say_that_late(&error);
+            error = late(&leases, &reach) => {
+                keeper.say_that_late(&leases, &error);
                 renewed.await
             }
         };
-        let mut answers = answers.into_iter();
-        let mut failed = Vec::new();
-        let mut error: Option<BackendError> = None;
-        for lease in &self.leases {
-            match answers.next() {
-                Some(Ok(answer)) => lease.renewed(&answer),
-                answer => {
+        let error = self.answered(answers);
+        let failed = self.sent.iter().map(|sent| Arc::clone(&sent.lease));
+        // Before they are tried again, when this is dropped.
+        keeper.batch_ended(&leases, &failed.collect::<Vec<_>>(), error.as_ref());
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        let leases = self.sent.iter();
+        leases.map(|sent| sent.lease.request.clone()).collect()
+    }
+
+    /// Handles the answers. Returns the last error, if a lease was not renewed.
+    fn answered(&mut self, answers: Vec<Result<Renewed, BackendError>>) -> Option<BackendError> {
+        let (mut answers, mut last) = (answers.into_iter(), None);
+        for _ in 0..self.sent.len() {
+            let Some(sent) = self.sent.front() else { break };
+            let answer = answers.next().unwrap_or_else(|| {
+                let few = "it gave fewer answers than there were renewals";
+                Err(BackendError::unavailable(few))
+            });
+            match answer {
+                Ok(answer) => {
+                    sent.answered(&answer);
+                    // From here on, the next renewal may be in flight, which is not of this batch.
+                    self.sent.pop_front();
+                }
+                Err(error) => {
+                    let lease = &sent.lease;
                     lease.section().renewal(lease.key(), "failed");
-                    error = answer.and_then(Result::err).or(error);
-                    failed.push(lease);
+                    if last.is_none() {
+                        lease.store_failed("renew", &error);
+                    }
+                    last = Some(error);
+                    self.sent.rotate_left(1);
                 }
             }
         }
-        self.keeper
-            .batch_ended(&self.leases, &failed, error.as_ref());
-        if let (Some(error), Some(lease)) = (&error, self.leases.first()) {
-            lease.store_failed("renew", error);
-        }
-    }
-
-    /// Resolves with the reason when a renewal is late.
-    async fn late(&self, reach: &Reach) -> BackendError {
-        let [least, most] = LATE;
-        let shortest = self.leases.iter().map(|lease| lease.ttl()).min();
-        let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
-        clock::sleep(late).await;
-        let silent = format!("the store has not answered for {late:?}");
-        reach.explained(BackendError::unavailable(silent)).await
+        last
     }
 }
 
 impl Drop for RenewalBatch {
     fn drop(&mut self) {
-        let now = self.keeper.clock.now();
-        for lease in &self.leases {
-            let pause = lease.ttl() / RETRIES_PER_TTL;
-            let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
-            lease.end_renewal(now + pause);
-            self.keeper.reschedule(lease, now);
-        }
+        self.sent.iter().for_each(Renewable::failed);
     }
+}
+
+/// Resolves with the reason when a renewal is late.
+async fn late(leases: &[Arc<Lease>], reach: &Reach) -> BackendError {
+    let [least, most] = LATE;
+    let shortest = leases.iter().map(|lease| lease.ttl()).min();
+    let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
+    clock::sleep(late).await;
+    let silent = format!("the store has not answered for {late:?}");
+    reach.explained(BackendError::unavailable(silent)).await
 }

@@ -375,10 +375,11 @@ impl Lease {
             }
         }
         self.state.lock().plan.renewal_answered(self.ttl());
+        self.answered.notify_waiters();
     }
 
-    /// Waits until no renewal is in flight, and notes the one that is sent now. It must be
-    /// [ended](Self::end_renewal).
+    /// Waits until no renewal is in flight, and notes the one that is sent now. It must end as
+    /// [answered](Self::renewed) or as [failed](Self::renewal_failed).
     pub(super) async fn begin_renewal(&self) {
         let begun = || {
             let plan = &mut self.state.lock().plan;
@@ -387,8 +388,8 @@ impl Lease {
         found(&self.answered, begun).await;
     }
 
-    /// A renewal has ended. If it has not been answered, the next one may be sent at `again_at`.
-    pub(super) fn end_renewal(&self, again_at: Instant) {
+    /// The renewal in flight has ended without an answer. The next one may be sent at `again_at`.
+    pub(super) fn renewal_failed(&self, again_at: Instant) {
         self.state.lock().plan.renewal_unanswered(again_at);
         self.answered.notify_waiters();
     }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
@@ -103,42 +101,6 @@ impl Leases {
     fn a_moment(&self) -> Duration {
         let timeout = self.backend.request_timeout();
         timeout.map_or(LEFT, |timeout| timeout / 2)
-    }
-
-    /// Extends leases to their whole ttl from now on. Each lease shows afterwards whether it is
-    /// still held.
-    pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
-        let mut in_flight = RenewalsInFlight {
-            leases: Vec::with_capacity(leases.len()),
-            now: self.now(),
-        };
-        for lease in leases {
-            // The keeper may be renewing it, and a store gets one request of an owner at a time.
-            lease.begin_renewal().await;
-            in_flight.leases.push(lease);
-        }
-        let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
-        let answers = self.backend.renew(&requests).await;
-        for (lease, answer) in leases.iter().zip(answers) {
-            let answer = answer.inspect_err(|error| lease.store_failed("renew", error))?;
-            // The keeper will look at the lease too early, which does no harm.
-            lease.renewed(&answer);
-        }
-        Ok(())
-    }
-}
-
-/// Leases whose renewal is in flight. Its drop wakes a release that waits for the renewal.
-struct RenewalsInFlight<'a> {
-    leases: Vec<&'a Arc<Lease>>,
-    now: Instant,
-}
-
-impl Drop for RenewalsInFlight<'_> {
-    fn drop(&mut self) {
-        for lease in &self.leases {
-            lease.end_renewal(self.now);
-        }
     }
 }
 

@@ -138,7 +138,8 @@ impl SectionSpan {
         outlast(|| {
             tracing::warn!(
                 target: "dlock::release", parent: &self.span, key = %Shown(key),
-                "the store was not told when min_hold ends; the lock stays for its ttl"
+                "the store was not told when min_hold ends: the lock may be free before, when its \
+                 ttl is over"
             );
         });
     }

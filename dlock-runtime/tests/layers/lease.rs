@@ -7,6 +7,7 @@ use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use dlock_runtime::{LockError, LockGuard, LockManager, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::level_filters::LevelFilter;
 
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, is_done, is_lost, is_shut_down};
@@ -463,7 +464,12 @@ async fn a_lease_that_only_min_hold_keeps_is_not_told_as_lost_in_an_outage() {
         sleep(seconds(30)).await;
         let told = warnings.lines_with("dlock::loss");
         assert!(told.is_empty(), "{is_silent}: {told:?}");
+        if !is_silent {
+            let told = warnings.lines_with("was not told when min_hold ends");
+            assert_eq!(told.len(), 1, "{}", warnings.text());
+        }
         ended.abort();
+        settle().await;
     }
 }
 
@@ -498,11 +504,12 @@ async fn what_is_done_is_remembered_until_min_hold_ends() {
     drop(once(&there).try_acquire().await.expect("forgotten"));
 }
 
-/// Renews all but one.
+/// Renews all but one, whose server is silent for so long first.
 #[derive(Debug)]
 struct AllButOne {
     memory: Memory,
     fails: Arc<AtomicBool>,
+    silent: Duration,
 }
 
 #[async_trait::async_trait]
@@ -514,6 +521,7 @@ impl Otherwise for AllButOne {
         let mut answers = self.memory.renew(r).await;
         for (request, answer) in r.iter().zip(&mut answers) {
             if request.key.ends_with("far") && self.fails.load(Ordering::Relaxed) {
+                sleep(self.silent).await;
                 *answer = Err(BackendError::unavailable("its server is down"));
             }
         }
@@ -524,24 +532,49 @@ impl Otherwise for AllButOne {
 /// One server of several is down. The leases of the others say nothing of it.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_some_leases_is_told_once() {
-    let (told, _guard) = Log::of_this_thread();
-    let (memory, fails) = (Memory::new(), Arc::new(AtomicBool::new(true)));
+    for silent in [0, 5].map(seconds) {
+        let (told, _guard) = Log::of_this_thread_from(LevelFilter::INFO);
+        let (memory, fails) = (Memory::new(), Arc::new(AtomicBool::new(true)));
+        let store = AllButOne {
+            memory: memory.clone(),
+            fails: Arc::clone(&fails),
+            silent,
+        };
+        memory.start().await.unwrap();
+        let here = store.manager().await;
+        let far = held(here.lock("far").ttl(seconds(300))).await;
+        let mut near = Vec::new();
+        for number in 0..5 {
+            near.push(held(here.lock(format!("near:{number}")).ttl(seconds(3))).await);
+        }
+        let lines = || told.lines_with("dlock::renewal");
+        sleep(seconds(200)).await;
+        assert_eq!(lines().len(), 1, "{:?}", lines());
+        fails.store(false, Ordering::Relaxed);
+        sleep(seconds(15)).await;
+        assert_eq!(lines().len(), 2, "{:?}", lines());
+        far.release().await.expect("it was renewed");
+        drop(near);
+    }
+}
+
+/// That the lease on the server that is down has ended does not say that the server is back.
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_not_told_as_the_end_of_an_outage() {
+    let (told, _guard) = Log::of_this_thread_from(LevelFilter::INFO);
+    let memory = Memory::new();
     let store = AllButOne {
         memory: memory.clone(),
-        fails: Arc::clone(&fails),
+        fails: Arc::new(AtomicBool::new(true)),
+        silent: Duration::ZERO,
     };
     memory.start().await.unwrap();
     let here = store.manager().await;
-    let far = held(here.lock("far").ttl(seconds(300))).await;
-    let mut near = Vec::new();
-    for number in 0..5 {
-        near.push(held(here.lock(format!("near:{number}")).ttl(seconds(3))).await);
-    }
-    sleep(seconds(200)).await;
+    let far = held(here.lock("far").ttl(seconds(3))).await;
+    let near = held(here.lock("near").ttl(seconds(3))).await;
+    sleep(seconds(20)).await;
+    is_lost(far.release().await);
     let lines = told.lines_with("dlock::renewal");
     assert_eq!(lines.len(), 1, "{lines:?}");
-    fails.store(false, Ordering::Relaxed);
-    sleep(seconds(5)).await;
-    far.release().await.expect("it was renewed");
     drop(near);
 }

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{LockError, OnLost, current, lock};
+use dlock_runtime::{LockError, LockGuard, OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{held, is_lost, is_unavailable, served};
 use crate::support::over_memory::Otherwise;
+use crate::support::polls::poll_once;
 use crate::{connect, manager, seconds as s, settle};
 
 #[tokio::test(start_paused = true)]
@@ -73,6 +74,100 @@ impl Otherwise for Renewing {
         self.asked.fetch_add(r.len(), Ordering::SeqCst);
         self.memory.renew(r).await
     }
+}
+
+/// The answer to a renewal comes at this time after it was asked for, and may be an error.
+#[derive(Debug)]
+struct LateRenewals {
+    memory: Memory,
+    late: std::time::Duration,
+    fails: &'static AtomicBool,
+    asked: &'static AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for LateRenewals {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let fails = self.fails.load(Ordering::SeqCst);
+        sleep(self.late).await;
+        if fails {
+            let down = || Err(BackendError::unavailable("the server is silent"));
+            return r.iter().map(|_| down()).collect();
+        }
+        self.memory.renew(r).await
+    }
+}
+
+/// As what it has of several keys while it waits for another one.
+#[tokio::test(start_paused = true)]
+async fn what_a_sleeper_has_is_passed_on_while_it_is_extended() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let memory = Memory::new();
+    memory.start().await.unwrap();
+    let there = connect(&memory).await;
+    let store = LateRenewals {
+        memory: memory.clone(),
+        late: s(1),
+        fails: &FAILS,
+        asked: &ASKED,
+    };
+    let here = store.manager().await;
+    let mut call = Box::pin(here.lock(["a", "b"]).ttl(s(600)).renew(false).acquire());
+    while ASKED.load(Ordering::SeqCst) == 0 {
+        poll_once(&mut call).await;
+        settle().await;
+    }
+    // Nobody polls it.
+    for key in ["a", "b"] {
+        drop(timeout(s(10), held(there.lock(key))).await.expect(key));
+    }
+    served_again(call).await;
+}
+
+async fn served_again(call: impl Future<Output = Result<LockGuard, LockError>>) {
+    drop(
+        timeout(s(10), call)
+            .await
+            .expect("it ends")
+            .expect("the locks"),
+    );
+}
+
+/// It was not renewed while it was to be extended for another call.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_could_not_be_extended_is_renewed_for_the_next_task() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static FAILS: AtomicBool = AtomicBool::new(true);
+    let memory = Memory::new();
+    memory.start().await.unwrap();
+    let there = connect(&memory).await;
+    let store = LateRenewals {
+        memory: memory.clone(),
+        late: s(5),
+        fails: &FAILS,
+        asked: &ASKED,
+    };
+    let here = store.manager().await;
+    let (a, b) = (held(there.lock("a")).await, held(there.lock("b")).await);
+    let both = here.lock(["a", "b"]).ttl(s(30)).renew(false);
+    let both = tokio::spawn(both.run(async {}));
+    settle().await;
+    let next = here.lock("a").ttl(s(30));
+    let next = tokio::spawn(next.run(async { sleep(s(100)).await }));
+    settle().await;
+    a.release().await.unwrap();
+    // The lease is about to be renewed by its time.
+    sleep(s(8)).await;
+    b.release().await.unwrap();
+    sleep(s(4)).await;
+    FAILS.store(false, Ordering::SeqCst);
+    is_unavailable(both.await.expect("no panic"));
+    served(next).await;
 }
 
 /// It is for those that waited: others have all of their time, or are renewed anyway.

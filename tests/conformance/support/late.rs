@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use dlock::backend::{
     Released, Renewed, Request, Servers, WaiterInfo,
 };
 use dlock::{Config, LockError};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::polls::{Polled, leave_at_poll};
@@ -24,15 +25,27 @@ pub(crate) enum Late {
     /// By this time, in which the caller is not polled. It is polled so often before, so that the
     /// question is sent.
     By(Duration, usize),
-    /// It is not sent at all.
+    /// It is sent when the test [ends](LateAnswers::end).
     NotSent,
 }
 
 /// How late the next answers of a [`LateBackend`] are seen. All others are in time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LateAnswers {
     takes: Mutex<Option<Late>>,
     renewals: Mutex<VecDeque<Late>>,
+    /// Closed when the test ends.
+    until_end: Semaphore,
+}
+
+impl Default for LateAnswers {
+    fn default() -> Self {
+        Self {
+            takes: Mutex::default(),
+            renewals: Mutex::default(),
+            until_end: Semaphore::new(0),
+        }
+    }
 }
 
 impl LateAnswers {
@@ -44,6 +57,31 @@ impl LateAnswers {
     /// The answers to the next renewals. The last of these stays.
     pub(crate) fn of_renewals(&self, late: impl Into<VecDeque<Late>>) {
         *self.renewals.lock().expect("no panic") = late.into();
+    }
+
+    /// Sends what was not sent. A release waits for the renewal of its lease, and a manager for its
+    /// releases: it would live on beside the tests that follow.
+    pub(crate) fn end(&self) {
+        self.until_end.close();
+    }
+
+    async fn seen<T: Send>(&self, late: Option<Late>, mut asked: Asked<'_, T>) -> T {
+        match late {
+            None => asked.await,
+            Some(Late::NotSent) => {
+                // There is no permit, so this ends when it is closed.
+                let _ = self.until_end.acquire().await;
+                asked.await
+            }
+            Some(Late::By(time, polls)) => {
+                let polled = leave_at_poll(&mut asked, polls, HANG).await;
+                sleep(time).await;
+                match polled {
+                    Polled::Done(answer) => answer,
+                    Polled::Dropped | Polled::Waiting => asked.await,
+                }
+            }
+        }
     }
 
     fn next_take(&self) -> Option<Late> {
@@ -87,21 +125,6 @@ impl fmt::Debug for LateBackend {
 
 type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-async fn answered<T: Send>(late: Option<Late>, mut asked: Asked<'_, T>) -> T {
-    match late {
-        None => asked.await,
-        Some(Late::NotSent) => pending().await,
-        Some(Late::By(time, polls)) => {
-            let polled = leave_at_poll(&mut asked, polls, HANG).await;
-            sleep(time).await;
-            match polled {
-                Polled::Done(answer) => answer,
-                Polled::Dropped | Polled::Waiting => asked.await,
-            }
-        }
-    }
-}
-
 // A default of the trait would answer in place of the store.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait::async_trait]
@@ -139,15 +162,21 @@ impl Backend for LateBackend {
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        answered(self.late.next_take(), self.backend.try_acquire(request)).await
+        let late = &self.late;
+        let asked = self.backend.try_acquire(request);
+        late.seen(late.next_take(), asked).await
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        answered(self.late.next_take(), self.backend.acquire(request)).await
+        let late = &self.late;
+        let asked = self.backend.acquire(request);
+        late.seen(late.next_take(), asked).await
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        answered(self.late.next_renewal(), self.backend.renew(requests)).await
+        let late = &self.late;
+        let asked = self.backend.renew(requests);
+        late.seen(late.next_renewal(), asked).await
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {

@@ -39,9 +39,14 @@ impl Log {
 
     /// The warnings and errors of this thread alone, until the guard is dropped.
     pub fn of_this_thread() -> (Self, DefaultGuard) {
+        Self::of_this_thread_from(LevelFilter::WARN)
+    }
+
+    /// The same, with less important events.
+    pub fn of_this_thread_from(level: LevelFilter) -> (Self, DefaultGuard) {
         let log = || Self {
             text: Arc::default(),
-            level: LevelFilter::WARN,
+            level,
         };
         // While there is one subscriber in the process, tracing asks that of the thread which
         // comes to an event first, for all threads and for good (`Rebuilder::JustOne` in

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{FencingToken, LockError, LossReason};
+use dlock::{LockError, LossReason};
 
 use super::bounds::Bound;
 use super::order::grant_of;
@@ -26,11 +26,11 @@ impl History {
         self.ended_in_time(&call, bound);
         match outcome {
             Ok(()) => self.may_be_marked(number, &call),
-            Err(error) => self.is_so(&call, bound, error),
+            Err(error) => self.is_so(number, &call, bound, error),
         }
     }
 
-    fn is_so(&self, call: &Call, bound: Bound, error: &LockError) {
+    fn is_so(&self, number: usize, call: &Call, bound: Bound, error: &LockError) {
         let now = self.world.now();
         let wrong = match (error, bound) {
             (LockError::Busy { .. }, Bound::Tries)
@@ -59,11 +59,11 @@ impl History {
                 let troubled = self.has_cause(Effect::Unavailable, call.process, time, blocking);
                 (!troubled).then_some("nothing was wrong")
             }
-            (LockError::Lost { reason, token, .. }, _) => match reason {
+            (LockError::Lost { reason, .. }, _) => match reason {
                 LossReason::Overran if call.how == "fixed" => None,
                 LossReason::MaxHold if call.how == "limited" => None,
                 _ => {
-                    let began = self.works_since(call, *token);
+                    let began = self.works_since(number, call);
                     // A lease on a bare majority is lost with one of its nodes.
                     let troubled = self.has_cause(Effect::Lost, call.process, (began, now), 1);
                     (!troubled).then_some("nothing was wrong")
@@ -80,14 +80,18 @@ impl History {
         }
     }
 
-    /// Since when a call works under the lease of this token, which may have come to it from another
-    /// call of its process: a server may have forgotten it before that.
-    pub(super) fn works_since(&self, call: &Call, token: FencingToken) -> At {
+    /// Since when a call works under its leases, of which each may have come to it from another call
+    /// of its process: a server may have forgotten it before that.
+    pub(super) fn works_since(&self, number: usize, call: &Call) -> At {
         let state = self.state();
-        let grants = call.keys.iter().filter_map(|&key| {
-            let grant = state.grants.get(&(key, grant_of(u64::from(token))))?;
-            grant.since
-        });
+        let bodies = state.bodies.iter().rev();
+        let locks = bodies.filter(|body| body.call == number).take(1);
+        let grants = locks
+            .flat_map(|body| &body.keys)
+            .filter_map(|&(key, token)| {
+                let grant = state.grants.get(&(key, grant_of(token)))?;
+                grant.since
+            });
         let entered = call.entered.unwrap_or(call.began);
         grants.min().map_or(entered, |since| since.min(entered))
     }

@@ -365,15 +365,21 @@ fn a_call_works_since_its_lease_was_used_first() {
     let since = scene.world.now();
     scene.pass(SECOND);
     scene.history.leaves(body);
-    let call = scene.begins(ONE, "waits", Mode::Write);
-    let handed_over = vec![(0, token + 1)];
-    scene.history.enters(call, ONE, handed_over, Mode::Write);
+    let works_since = |keys: &[(Key, u64)]| {
+        let call = scene.begins(ONE, "waits", Mode::Write);
+        let keys = keys.to_vec();
+        let body = scene.history.enters(call, ONE, keys, Mode::Write);
+        let this = scene.history.state().calls[call].clone();
+        let works_since = scene.history.works_since(call, &this);
+        scene.history.leaves(body);
+        works_since
+    };
+    let fresh = scene.ask(1, &asked(ONE, Mode::Write)).expect("it is free");
     let entered = scene.world.now();
-    let call = scene.history.state().calls[call].clone();
-    let works_since = |token: u64| scene.history.works_since(&call, FencingToken::from(token));
-    assert_eq!(works_since(token + 1), since);
-    // Nobody has entered under this one.
-    assert_eq!(works_since(token + 64), entered);
+    assert_eq!(works_since(&[(1, fresh)]), entered);
+    assert_eq!(works_since(&[(0, token + 1)]), since);
+    // Each key has its own token.
+    assert_eq!(works_since(&[(1, fresh + 1), (0, token + 2)]), since);
 }
 
 #[test]
