@@ -64,7 +64,7 @@ fn chosen(args: &Break, common: &Common) -> Result<Option<String>, Exit> {
         [holder] if args.yes || agrees(key, holder) => Ok(Some(holder.owner.clone())),
         [_] => {
             say::line(format_args!("lock `{key}`: nothing was broken"));
-            Err(Exit(Exit::BUSY))
+            Err(Exit::Code(Exit::BUSY))
         }
         several => {
             say::line(format_args!(
@@ -125,7 +125,7 @@ fn not_there(key: &str, whom: &str, common: &Common) -> Result<Exit, Exit> {
             "lock `{key}`: nobody with {whom} holds it, and nothing was broken; see who does \
              with `dlock show`"
         ));
-        return Ok(Exit(Exit::BUSY));
+        return Ok(Exit::Code(Exit::BUSY));
     }
     nobody(key, lock.as_ref());
     Ok(Exit::OK)

@@ -40,7 +40,7 @@ pub(crate) async fn connect(
     };
     tokio::select! {
         connected = connecting => connected,
-        signal = signals.ends() => Err(Exit::of_signal(signal)),
+        signal = signals.ends() => Err(Exit::Signal(signal)),
     }
 }
 

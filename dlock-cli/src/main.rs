@@ -27,7 +27,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Args, Command};
-use self::exit::Exit;
 
 fn main() -> ExitCode {
     let mut given = std::env::args_os();
@@ -64,5 +63,5 @@ fn main() -> ExitCode {
             output::write(&script)
         }
     };
-    exit.unwrap_or_else(|exit: Exit| exit).into()
+    exit.unwrap_or_else(|exit| exit).end()
 }

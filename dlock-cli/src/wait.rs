@@ -18,7 +18,7 @@ pub(crate) fn wait(args: &Wait, common: &Common) -> Result<Exit, Exit> {
             had = request.patience(patience).acquire() => had,
             signal = signals.ends() => {
                 store::close(&manager).await;
-                return Ok(Exit::of_signal(signal));
+                return Ok(Exit::Signal(signal));
             }
         };
         let exit = match had {

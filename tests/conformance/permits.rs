@@ -10,15 +10,13 @@ use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
 
-use super::policies::{PATIENCE, TOO_STILL};
+use super::policies::timed_out;
 use super::queues::lets_others_in;
 use super::release::{dies, ends_with_its_ttl};
 use super::{Store, free, held, nothing_left, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::{Section, Tokens};
-use crate::support::locks::{
-    all_served, connect, is_busy, is_late, says, served, shown, would_deadlock,
-};
+use crate::support::locks::{all_served, connect, is_busy, says, served, shown, would_deadlock};
 use crate::support::log::Log;
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, until, within};
@@ -451,12 +449,9 @@ pub(crate) async fn a_wait_for_a_permit_ends_at_its_timeout(store: &mut dyn Stor
         held(permits(&holder, 2)).await,
     ];
     for manager in [&holder, &other] {
-        // If the store has not answered in that time, it is an outage.
-        unless_it_stands_still(TOO_STILL, async || {
-            let waits = permits(manager, 2).acquire_within(PATIENCE);
-            says(&is_late(within(HANG, waits).await), &["`key`"]);
-        })
-        .await;
+        let waits = async |patience| permits(manager, 2).acquire_within(patience).await;
+        let (error, _) = timed_out(waits).await;
+        says(&error, &["`key`"]);
     }
     assert!(guards.iter().all(LockGuard::is_held));
     drop(guards);

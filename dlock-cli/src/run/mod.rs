@@ -130,7 +130,7 @@ async fn under_lock(
     let had = tokio::select! {
         had = acquire(args, manager, patience) => had,
         // This drops the request, which gives up its place in the queue.
-        signal = signals.ends() => return Exit::of_signal(signal),
+        signal = signals.ends() => return Exit::Signal(signal),
     };
     let guard = match had {
         Ok(guard) => guard,
@@ -144,7 +144,7 @@ async fn under_lock(
                 return Exit::OK;
             }
             Exit::of(&error);
-            return Exit(if args.skip_ok { 0 } else { args.busy_code });
+            return Exit::Code(if args.skip_ok { 0 } else { args.busy_code });
         }
         Err(error) => return Exit::of(&error),
     };

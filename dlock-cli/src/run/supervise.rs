@@ -138,8 +138,8 @@ impl Supervised {
             match self.group.look() {
                 Look::Runs => self.look_at_reach(guard),
                 Look::Stopped(signal) => self.stopped(signal, guard, signals).await,
-                Look::Exited(code) => break Exit(u8::try_from(code).unwrap_or(u8::MAX)),
-                Look::Killed(signal) => break Exit::of_signal(signal),
+                Look::Exited(code) => break Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+                Look::Killed(signal) => break Exit::Signal(signal),
             }
             let event = self.next(guard, signals, self.tell_every).await;
             self.handle(event, guard);
@@ -148,7 +148,7 @@ impl Supervised {
         self.end_others(guard, signals).await;
         let given_up = given_up || self.gave_up(guard);
         if let Some(terminal) = &mut self.terminal {
-            let killed = exit.0 > 128 && terminal.is_given();
+            let killed = exit.code() > 128 && terminal.is_given();
             terminal.take_back();
             if killed {
                 terminal.restore();

@@ -51,7 +51,7 @@ pub(crate) fn top(args: &Top, common: &Common) -> Result<Exit, Exit> {
         };
         let (manager, look, took) = tokio::select! {
             begun = begin => begun?,
-            signal = signals.ends() => return Ok(Exit::of_signal(signal)),
+            signal = signals.ends() => return Ok(Exit::Signal(signal)),
         };
         let names = args.metrics.iter().map(ToString::to_string);
         let model = Model::new(args.interval, Services::new(names), look);
@@ -116,7 +116,7 @@ async fn show(
                     Action::Break(lease) => {
                         tokio::spawn(look::break_lease(manager.clone(), lease, tell.clone()));
                     }
-                    Action::Interrupt => return Ok(Exit::of_signal(Signal::INT.as_raw())),
+                    Action::Interrupt => return Ok(Exit::Signal(Signal::INT.as_raw())),
                     // TSTP goes to the whole job, and so to this process too, which handles it
                     // below.
                     Action::Stop => terminal::stop_job(),
@@ -139,7 +139,7 @@ async fn show(
                 // It may have been stopped by STOP, which it cannot see beforehand.
                 Signal::CONT => screen.take_again()?,
                 signal if HARMLESS.contains(&signal) => {}
-                signal => return Ok(Exit::of_signal(signal.as_raw())),
+                signal => return Ok(Exit::Signal(signal.as_raw())),
             },
             _ = second.tick() => {}
         }

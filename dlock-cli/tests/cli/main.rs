@@ -27,8 +27,9 @@ mod example;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -125,10 +126,15 @@ fn sqlite(dir: &TempDir) -> String {
     format!("sqlite:{}", dir.path().join("locks.db").display())
 }
 
+/// As a shell shows it.
 fn code(output: &Output) -> i32 {
     let shown = String::from_utf8_lossy(&output.stderr);
-    let code = output.status.code();
-    code.unwrap_or_else(|| panic!("{:?}: {shown}", output.status))
+    code_of(output.status).unwrap_or_else(|| panic!("{:?}: {shown}", output.status))
+}
+
+fn code_of(status: ExitStatus) -> Option<i32> {
+    let by_signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(by_signal)
 }
 
 fn stdout(output: &Output) -> String {

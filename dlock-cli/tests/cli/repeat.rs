@@ -146,7 +146,7 @@ async fn a_list_is_drawn_over_itself() {
     screen.until("fewer", two).await;
     let mut screen = screen;
     screen.types("\u{3}");
-    assert_eq!(screen.ends(), None, "a signal ended it");
+    assert_eq!(screen.ends(), Some(130), "a signal ended it");
     screen.until_restored().await;
 }
 

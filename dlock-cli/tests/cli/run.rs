@@ -1,5 +1,6 @@
 //! `dlock run` while its lock is held: what is passed on, and how it ends.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -32,6 +33,28 @@ async fn the_exit_code_is_that_of_the_command() {
         .await;
         assert_eq!(code(&run), expected, "{script}: {}", stderr(&run));
         assert_eq!(stderr(&run), "", "{script}");
+    }
+    assert!(server.keys().await.iter().all(|key| !key.contains("{k}")));
+}
+
+/// A shell that runs a script goes on after `^C` if the tool only returns a number.
+#[tokio::test]
+async fn it_is_ended_by_the_signal_that_ended_its_command() {
+    let server = redis().await;
+    for (script, expected) in [
+        ("kill -INT $$", (None, Some(2))),
+        ("kill -TERM $$", (None, Some(15))),
+        ("kill -HUP $$", (None, Some(1))),
+        ("kill -KILL $$", (Some(137), None)),
+        ("exit 130", (Some(130), None)),
+    ] {
+        let run = ran(dlock(
+            &server.url(),
+            &["run", "k", "--", "sh", "-c", script],
+        ))
+        .await;
+        let ended = (run.status.code(), run.status.signal());
+        assert_eq!(ended, expected, "{script}: {}", stderr(&run));
     }
     assert!(server.keys().await.iter().all(|key| !key.contains("{k}")));
 }

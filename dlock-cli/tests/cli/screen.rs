@@ -115,7 +115,7 @@ impl Screen {
 
     pub(crate) fn ends(&mut self) -> Option<i32> {
         let ended = eventually_blocking("it ends", || self.child.try_wait().expect("a child"));
-        ended.code()
+        crate::code_of(ended)
     }
 
     /// What the tool wrote last may not have been read when it has ended.

@@ -78,7 +78,7 @@ impl Terminal {
 
     pub(crate) fn ends(mut self) -> Option<i32> {
         let ended = eventually_blocking("it ends", || self.child.try_wait().expect("a child"));
-        ended.code()
+        crate::code_of(ended)
     }
 }
 

@@ -35,18 +35,25 @@ impl EtcdStore {
             }
         }
         let mut chunks: Vec<_> = shared.chunks_mut(KEYS_AT_ONCE).collect();
-        while let Some(chunk) = chunks.pop() {
-            match self.renew_chunk(chunk, deadline).await {
-                Ok(()) => {}
-                // The server refuses a transaction as a whole, perhaps for one of its keys: the
-                // right to read that may be missing.
-                Err(failure) if failure.next == Next::Stop && chunk.len() > 1 => {
-                    let (some, others) = chunk.split_at_mut(chunk.len() / 2);
-                    chunks.extend([some, others]);
-                }
-                Err(failure) => {
-                    for (_, answer) in chunk {
-                        **answer = Err(failure.clone());
+        while !chunks.is_empty() {
+            let asked = chunks.iter_mut();
+            let asked = asked.map(|chunk| self.renew_chunk(chunk, deadline));
+            let told = join_all(asked).await;
+            let asked = std::mem::take(&mut chunks).into_iter();
+            for (chunk, told) in asked.zip(told) {
+                match told {
+                    Ok(()) => {}
+                    // The server refuses a transaction as a whole, perhaps for one of its keys: the
+                    // right to read that may be missing. The halves go together, since those that are
+                    // not refused must be renewed in time.
+                    Err(failure) if failure.next == Next::Stop && chunk.len() > 1 => {
+                        let (some, others) = chunk.split_at_mut(chunk.len() / 2);
+                        chunks.extend([some, others]);
+                    }
+                    Err(failure) => {
+                        for (_, answer) in chunk {
+                            **answer = Err(failure.clone());
+                        }
                     }
                 }
             }

@@ -289,6 +289,8 @@ impl Store for EtcdStore {
                 _ => Followed::Run,
             },
             Err(failed) if failed.applied == Applied::No => Followed::Settled,
+            // It has refused, and nothing is on its way.
+            Err(failed) if failed.applied == Applied::Answered => Followed::Run,
             Err(_) => Followed::Unknown,
         }
     }

@@ -6,6 +6,7 @@
 //! the server as long as it lasts, and knows which one; a number of another start is not used,
 //! but read again.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::num::NonZeroU64;
 
@@ -19,7 +20,7 @@ use super::walk;
 use crate::backend::Owner;
 use crate::backend::origin::unix_ms;
 use crate::deadline::Deadline;
-use crate::store::Freed;
+use crate::store::{Freed, Time};
 use crate::stores::since::held;
 
 /// The version of an item, as it was last seen.
@@ -270,11 +271,13 @@ impl Connection {
 
     /// The names with this prefix among all items of the server.
     pub(super) async fn names_like(
-        &self,
+        &mut self,
         prefix: Vec<u8>,
         by: Deadline,
-    ) -> Result<Vec<Vec<u8>>, Failed> {
-        walk::names_like(self.server, &prefix, by).await
+        time: Time,
+    ) -> Result<BTreeSet<Vec<u8>>, Failed> {
+        let of_it = self.statistics().await?;
+        walk::names_like(self.server, &prefix, by, (&of_it, &time)).await
     }
 
     /// What the server reports about itself.

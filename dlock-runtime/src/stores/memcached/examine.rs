@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_secs(2);
 pub(super) struct Statistics(pub(super) HashMap<String, String>);
 
 impl Statistics {
-    fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.parse().ok()
     }
 

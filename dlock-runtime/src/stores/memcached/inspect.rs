@@ -33,8 +33,9 @@ impl Server {
         let by = time.after(time.remaining(deadline).mul_f64(0.8));
         // One long answer, which may take all the time that is left.
         let mut sent = None;
+        let time = time.clone();
         let names = self.ask(deadline, Duration::MAX, &mut sent, move |c| {
-            c.names_like(prefix, by).boxed()
+            c.names_like(prefix, by, time).boxed()
         });
         let (names, _) = names.await?;
         let mut keys: Vec<_> = names.iter().filter_map(|name| names::key(name)).collect();

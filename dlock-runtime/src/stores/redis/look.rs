@@ -4,7 +4,7 @@
 //! On one server, one `MGET` serves all waiters of a process, and every three seconds a heartbeat
 //! of the process is sent with it: waiting costs less than two commands a second, however many
 //! tasks wait. For a lock whose permits are waited for, there is one more command whenever a
-//! lease of its holders may have ended; while permits change hands, one in three seconds. For a
+//! lease of its holders may have ended; while permits change hands, one in two seconds. For a
 //! shared lock that readers wait for, there is one in eight seconds. In a cluster, locks are in
 //! different slots, and one command cannot read two of them: there is one command for each lock
 //! that is waited for, and those for one node are sent together.
@@ -16,7 +16,7 @@ use redis::Value;
 
 use super::commands;
 use super::redisson;
-use super::scripts::{ALIVE_FOR, CLAIM};
+use super::scripts::ALIVE_FOR;
 use super::servers::{RedisStore, unexpected_answer};
 use super::values::{LockValue, done_by};
 use crate::apart::all;
@@ -265,10 +265,11 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
     if changed {
         let stays_shared =
             holder.is_some_and(|holder| holder.mode.is_shared()) && key.seen.is_shared();
-        // Others were let in beside those who were known. If one of them has died, its unclaimed
-        // grant ends first.
+        // Others were let in beside those who were known. One of them may be a waiter of this process
+        // whose message was lost. The next look has to find its grant: that ends after three
+        // seconds, and may be as old as the last look.
         let room_at = key.seen.room_at.filter(|_| stays_shared);
-        key.seen.room_at = room_at.map(|room_at| room_at.min(now + CLAIM));
+        key.seen.room_at = room_at.map(|room_at| room_at.min(now + PERIOD / 2));
     }
     key.seen.free = false;
     key.seen.value = Some(value);

@@ -117,7 +117,9 @@ impl<D: Server> Sql<D> {
     }
 
     /// The most connections, besides the one for PostgreSQL's notifications: 4 by default. Each is
-    /// used for milliseconds at a time. A number outside 1 to 1000 is refused at the start.
+    /// used for milliseconds at a time. One of several is kept for renewals: with two, a call that waits
+    /// for a row that another session keeps locked holds up the calls for all other locks. A number
+    /// outside 1 to 1000 is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
         self.engine.config.max_connections = most;

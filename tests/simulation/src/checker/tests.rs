@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use dlock::backend::memory::Memory;
 use dlock::backend::{Mode, Owner, Request};
-use dlock::{Config as LockConfig, FencingToken, LockError, LockManager};
+use dlock::{Config as LockConfig, LockError, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
 use super::bounds::Bound;
 use super::{nothing_is_held, nothing_is_left};
 use crate::faults::Fault;
-use crate::history::{History, Promises, Trouble, name};
+use crate::history::{History, Key, Promises, Trouble, name};
 use crate::network::{Connection, LATEST, Machine, Server, ServerId};
 use crate::stores::queue::{Answer, Asked, Command, QueueServer};
 use crate::world::{At, ProcessId, World};
