@@ -176,6 +176,15 @@ impl Executor {
         }
     }
 
+    /// Spawns a task that the caller waits for. It must not depend on a runtime that the caller does
+    /// not depend on.
+    pub(crate) fn spawn_for_caller(&self, work: impl Future<Output = ()> + Send + 'static) {
+        match (self, Handle::try_current()) {
+            (Self::Ambient(_), Ok(current)) => self.spawn_on(&current, work),
+            _ => self.spawn(work),
+        }
+    }
+
     /// Spawns a task on the runtime that keeps leases.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.spawn_on(&self.keeper_runtime(), work);

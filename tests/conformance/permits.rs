@@ -10,7 +10,7 @@ use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
 
-use super::policies::timed_out;
+use super::policies::{PATIENCE, timed_out};
 use super::queues::lets_others_in;
 use super::release::{dies, ends_with_its_ttl};
 use super::{Store, free, held, nothing_left, queued};
@@ -449,9 +449,8 @@ pub(crate) async fn a_wait_for_a_permit_ends_at_its_timeout(store: &mut dyn Stor
         held(permits(&holder, 2)).await,
     ];
     for manager in [&holder, &other] {
-        let waits = async |patience| permits(manager, 2).acquire_within(patience).await;
-        let (error, _) = timed_out(waits).await;
-        says(&error, &["`key`"]);
+        let waits = async || permits(manager, 2).acquire_within(PATIENCE).await;
+        says(&timed_out(waits).await, &["`key`"]);
     }
     assert!(guards.iter().all(LockGuard::is_held));
     drop(guards);

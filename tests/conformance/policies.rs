@@ -10,26 +10,21 @@ use super::{Store, connect, free, process, queued};
 use crate::support::locks::{held, is_busy, is_late, says};
 use crate::support::wait::{HANG, within};
 
-/// How long to wait. Without an answer of the store in that time, the wait ends as an outage: on a
-/// busy machine it is tried again, with more time.
-const PATIENCE: [Duration; 3] = [
-    Duration::from_millis(600),
-    Duration::from_secs(3),
-    Duration::from_secs(15),
-];
+/// Long enough for an answer of a store, also on a machine that is quite busy.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
 
-/// The error of a wait that ends at its timeout, and how long that is.
-pub(crate) async fn timed_out<T>(
-    waits: impl AsyncFn(Duration) -> Result<T, LockError>,
-) -> (LockError, Duration) {
-    let [first @ .., last] = PATIENCE;
-    for patience in first {
-        match within(HANG, waits(patience)).await {
+/// How often to wait again where the store has not answered in that time, which is an outage.
+const AGAIN: usize = 30;
+
+/// The error of a wait that ends at its timeout.
+pub(crate) async fn timed_out<T>(waits: impl AsyncFn() -> Result<T, LockError>) -> LockError {
+    for _ in 0..AGAIN {
+        match within(HANG, waits()).await {
             Err(LockError::Unavailable { .. }) => {}
-            waited => return (is_late(waited), patience),
+            waited => return is_late(waited),
         }
     }
-    (is_late(within(HANG, waits(last)).await), last)
+    is_late(within(HANG, waits()).await)
 }
 
 pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
@@ -63,33 +58,28 @@ pub(crate) async fn a_wait_ends_at_its_timeout(store: &mut dyn Store) {
     let guard = held(holder.lock("key")).await;
     for manager in [&holder, &other] {
         let waited = Mutex::new(Duration::ZERO);
-        let waits = async |patience| {
+        let waits = async || {
             let start = Instant::now();
-            let told = manager.lock("key").acquire_within(patience).await;
+            let told = manager.lock("key").acquire_within(PATIENCE).await;
             *waited.lock().expect("no panic") = start.elapsed();
             told
         };
-        let (error, patience) = timed_out(waits).await;
-        says(&error, &["`key`"]);
+        says(&timed_out(waits).await, &["`key`"]);
         let waited = waited.into_inner().expect("no panic");
-        assert!(waited >= patience, "gave up after {waited:?}");
+        assert!(waited >= PATIENCE, "gave up after {waited:?}");
     }
     assert!(guard.is_held());
 }
 
 pub(crate) async fn the_configured_timeout_applies(store: &mut dyn Store) {
     let holder = process(store).await;
+    let other = connect(super::config(store).timeout(PATIENCE)).await;
     let _guard = held(holder.lock("key")).await;
-    let store = &*store;
-    let other = async |patience| connect(super::config(store).timeout(patience)).await;
     let ran = AtomicBool::new(false);
-    let runs = async |patience| {
-        let body = async { ran.store(true, Relaxed) };
-        other(patience).await.lock("key").run(body).await
-    };
-    timed_out(runs).await;
+    let body = async || ran.store(true, Relaxed);
+    timed_out(async || other.lock("key").run(body()).await).await;
     assert!(!ran.load(Relaxed), "the body ran without the lock");
-    timed_out(async |patience| other(patience).await.lock("key").acquire().await).await;
+    timed_out(async || other.lock("key").acquire().await).await;
 }
 
 #[distributed_lock(key = "stock:<sku>")]
@@ -111,7 +101,7 @@ async fn try_job(ran: &AtomicBool) -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "job", timeout = "3s")]
+#[distributed_lock(key = "job", timeout = "600ms")]
 async fn wait_for_job(ran: &AtomicBool) -> Result<(), LockError> {
     ran.store(true, Relaxed);
     Ok(())
@@ -122,7 +112,7 @@ pub(crate) async fn the_attribute_gives_up_as_it_is_told(store: &mut dyn Store) 
     let guard = held(holder.lock("job")).await;
     let ran = AtomicBool::new(false);
     is_busy(within(HANG, other.scope(try_job(&ran))).await);
-    timed_out(async |_| other.scope(wait_for_job(&ran)).await).await;
+    timed_out(async || other.scope(wait_for_job(&ran)).await).await;
     assert!(!ran.load(Relaxed), "the body ran without the lock");
 
     // A call that gave up leaves the queue in the background.

@@ -159,7 +159,9 @@ pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
     let mut first = wait(&here, "first here");
     drive_until(&mut first, queued(store, &holder, "key", 1)).await;
     let mut second = wait(&there, "there");
-    drive_until(&mut second, queued(store, &holder, "key", 2)).await;
+    // Who is not polled for two seconds loses its place.
+    let both_wait = drive_until(&mut second, queued(store, &holder, "key", 2));
+    drive_until(&mut first, both_wait).await;
     let mut third = wait(&here, "second here");
     poll_once(&mut third).await;
 

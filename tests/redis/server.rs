@@ -1,6 +1,6 @@
 //! What an operator sees of dlock in Redis, and what its settings change.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -9,6 +9,7 @@ use dlock::backend::TokenTier;
 use dlock::{Config, LockManager};
 
 use crate::lock_name;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{self, all_served, had, held, queued, served, shown};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::runtimes::one_worker;
@@ -308,6 +309,13 @@ async fn a_holder_of_the_version_before_is_shown() {
 /// As permits change hands, the lock's value shows who was let in last.
 #[tokio::test]
 async fn a_permit_is_had_whose_message_was_lost() {
+    unless_it_stands_still(Duration::from_millis(500), async || {
+        had_without_a_message().await
+    })
+    .await;
+}
+
+async fn had_without_a_message() {
     let server = RedisServer::start().await;
     let (holder, other) = (connect(&server).await, connect(&server).await);
     let permit = |manager: &LockManager| manager.lock("key").permits(2).ttl(HANG);
@@ -325,8 +333,8 @@ async fn a_permit_is_had_whose_message_was_lost() {
     let owner = entry.strip_prefix("r:").expect("an entry");
     let (owner, _) = owner.rsplit_once(':').expect("its process");
     let (owner, _) = owner.rsplit_once(':').expect("its ttl");
-    let [seconds, _]: [u64; 2] = server.command(&["TIME"]).await;
-    let ends = (seconds * 1_000 + 3_000).to_string();
+    let [seconds, micros]: [u64; 2] = server.command(&["TIME"]).await;
+    let ends = (seconds * 1_000 + micros / 1_000 + 3_000).to_string();
     let unclaimed = format!("{owner}?");
     server
         .command::<()>(&["ZADD", &readers, &ends, &unclaimed])
@@ -334,7 +342,9 @@ async fn a_permit_is_had_whose_message_was_lost() {
     server
         .command::<()>(&["SET", &lock, "r:abc.1", "KEEPTTL"])
         .await;
-    let had = within(HANG, waiting.join_next()).await.expect("a waiter");
+    // Nobody else asks for it, and its grant ends after three seconds.
+    let had = within(Duration::from_secs(20), waiting.join_next()).await;
+    let had = had.expect("a waiter");
     drop(had.expect("no panic").expect("the permit"));
 }
 
@@ -345,7 +355,7 @@ async fn a_busy_semaphore_is_not_looked_into_every_second() {
     let _guard = held(holder.lock("key").permits(1).ttl(HANG)).await;
     let waiting = tokio::spawn(other.lock("key").permits(1).run(async {}));
     queued(&holder, "key", 1).await;
-    let before = server.calls("evalsha");
+    let (before, begun) = (server.calls("evalsha"), Instant::now());
     for number in 0..40 {
         let value = format!("r:abc.{number}");
         let words = ["SET", &lock_name("key"), &value, "KEEPTTL"];
@@ -353,9 +363,10 @@ async fn a_busy_semaphore_is_not_looked_into_every_second() {
         sleep(Duration::from_millis(200)).await;
     }
     let looks = server.calls("evalsha") - before;
+    let seconds = begun.elapsed().as_secs();
     assert!(!waiting.is_finished());
     assert!(
-        looks <= 5,
-        "it was looked into {looks} times in eight seconds"
+        looks <= seconds / 2 + 2,
+        "it was looked into {looks} times in {seconds} seconds"
     );
 }

@@ -25,19 +25,48 @@ pub(crate) struct Keeper {
     failing: Mutex<Failing>,
 }
 
-/// Which leases could not be renewed at last. An outage is logged once, not for every attempt, and
+/// Which leases could not be renewed at the last attempt. An outage is logged once, not for every attempt, and
 /// not as over while some of them still fail: one server of several may be down.
 #[derive(Debug, Default)]
 struct Failing {
     said: bool,
     /// By the sequence number of the owner.
     leases: HashMap<u64, Weak<Lease>>,
+    /// Since the last of them has ended, unrenewed: owners of later leases have greater numbers.
+    ended: Option<u64>,
+}
+
+/// What is to be logged.
+enum News {
+    Fails,
+    Works,
 }
 
 impl Failing {
     fn note(&mut self, leases: &[Arc<Lease>]) {
         let numbered = |lease: &Arc<Lease>| (lease.request.owner.sequence(), Arc::downgrade(lease));
         self.leases.extend(leases.iter().map(numbered));
+    }
+
+    /// What a batch changes, of which the leases that had failed were renewed if it `recovered`.
+    fn news(&mut self, batch: &[Arc<Lease>], recovered: bool) -> Option<News> {
+        if !self.leases.is_empty() {
+            let told = self.said && self.ended.is_none();
+            (self.said, self.ended) = (true, None);
+            return (!told).then_some(News::Fails);
+        }
+        if !self.said {
+            return None;
+        }
+        let ended = self.ended.get_or_insert_with(|| Owner::unique().sequence());
+        // A lease of another server says nothing of the one that failed, unless it was taken later:
+        // nothing better will be known.
+        let is_later = |lease: &Arc<Lease>| lease.request.owner.sequence() > *ended;
+        if !recovered && !batch.iter().any(is_later) {
+            return None;
+        }
+        (self.said, self.ended) = (false, None);
+        Some(News::Works)
     }
 
     /// Returns whether one of them had failed.
@@ -109,7 +138,7 @@ impl Keeper {
     ) {
         let mut failing = self.failing.lock();
         let mut alive = Vec::new();
-        let works = failing.forget(batch);
+        let recovered = failing.forget(batch);
         // That a lease has ended since says nothing of its server.
         failing.leases.retain(|_, lease| {
             let lease = lease.upgrade();
@@ -118,14 +147,13 @@ impl Keeper {
             is_held
         });
         failing.note(failed);
-        let fails = !failing.leases.is_empty();
-        let said = std::mem::replace(&mut failing.said, fails);
+        let news = failing.news(batch, recovered);
         // A subscriber's code runs after the mutex is released.
         drop(failing);
         drop(alive);
-        match error {
-            Some(error) if !said => observe::renewals_failing(Some(error)),
-            None if said && works && !fails => observe::renewals_failing(None),
+        match (news, error) {
+            (Some(News::Fails), Some(error)) => observe::renewals_failing(Some(error)),
+            (Some(News::Works), _) => observe::renewals_failing(None),
             _ => {}
         }
     }
@@ -134,9 +162,9 @@ impl Keeper {
     pub(super) fn say_that_late(&self, batch: &[Arc<Lease>], error: &BackendError) {
         let mut failing = self.failing.lock();
         failing.note(batch);
-        let said = std::mem::replace(&mut failing.said, true);
+        let news = failing.news(&[], false);
         drop(failing);
-        if !said {
+        if let Some(News::Fails) = news {
             observe::renewals_failing(Some(error));
         }
     }

@@ -298,8 +298,10 @@ impl LeaseGuard {
                 }
             }
         }
+        // The store may still learn of `until`, or know it by now, and must keep the lock until then.
+        // If it does not, it has ended the lease by itself.
         self.say_if_not_confirmed();
-        true
+        self.lease.loss() == Some(LossReason::Gone)
     }
 
     fn say_if_not_confirmed(&self) {

@@ -52,15 +52,23 @@ impl Leases {
     /// A task of the manager does so: the release of a lease waits for its renewal, and must not
     /// wait for a caller that is not polled.
     pub(crate) async fn renew_now(&self, leases: Vec<Renewable>) -> Result<(), BackendError> {
-        let (tell, told) = oneshot::channel();
+        let (mut tell, told) = oneshot::channel();
         let backend = Arc::clone(&self.backend);
-        self.executor.spawn(async move {
+        self.executor.spawn_for_caller(async move {
             let mut batch = RenewalBatch::default();
-            for renewable in leases {
-                // The keeper may be renewing it, and a store gets one request of an owner at a
-                // time.
-                renewable.lease.begin_renewal().await;
-                batch.sent.push_back(renewable);
+            let begin = async {
+                for renewable in leases {
+                    // The keeper may be renewing it, and a store gets one request of an owner at a
+                    // time.
+                    renewable.lease.begin_renewal().await;
+                    batch.sent.push_back(renewable);
+                }
+            };
+            // If the caller leaves, the leases are given back, and nothing is to be sent beside that.
+            tokio::select! {
+                biased;
+                () = tell.closed() => return,
+                () = begin => {}
             }
             let answers = backend.renew(&batch.requests()).await;
             let failed = batch.answered(answers);

@@ -192,9 +192,11 @@ impl Lease {
         self.remaining().is_some()
     }
 
-    /// Whether somebody works under it, as far as is known without a look at the clock.
+    /// Whether somebody works under it and it is renewed, as far as is known without a look at the
+    /// clock.
     pub(super) fn is_to_be_renewed(&self) -> bool {
-        self.state.lock().phase == Phase::Held
+        let state = self.state.lock();
+        state.phase == Phase::Held && state.plan.renewals() != Renewals::Never
     }
 
     /// The store says that the lease has ended.
@@ -359,6 +361,12 @@ impl Lease {
 
     /// Handles the store's answer to a renewal.
     pub(super) fn renewed(&self, answer: &Renewed) {
+        self.extended(answer);
+        self.state.lock().plan.renewal_answered(self.ttl());
+        self.answered.notify_waiters();
+    }
+
+    fn extended(&self, answer: &Renewed) {
         let (section, key) = (self.section(), self.key());
         match *answer {
             Renewed::Gone => {
@@ -374,8 +382,6 @@ impl Lease {
                 }
             }
         }
-        self.state.lock().plan.renewal_answered(self.ttl());
-        self.answered.notify_waiters();
     }
 
     /// Waits until no renewal is in flight, and notes the one that is sent now. It must end as

@@ -161,8 +161,8 @@ async fn a_lease_that_could_not_be_extended_is_renewed_for_the_next_task() {
     let next = tokio::spawn(next.run(async { sleep(s(100)).await }));
     settle().await;
     a.release().await.unwrap();
-    // The lease is about to be renewed by its time.
-    sleep(s(8)).await;
+    // The lease is about to be renewed by its time, which is after 7.7 seconds at the earliest.
+    sleep(s(7)).await;
     b.release().await.unwrap();
     sleep(s(4)).await;
     FAILS.store(false, Ordering::SeqCst);

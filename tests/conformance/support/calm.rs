@@ -1,10 +1,12 @@
 //! Tests with time limits, on a machine that may stand still.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{JoinHandle, Result, sleep};
 use std::time::{Duration, Instant};
@@ -12,18 +14,22 @@ use std::time::{Duration, Instant};
 /// How often the watch checks whether the machine runs.
 const STEP: Duration = Duration::from_millis(5);
 
+const SHORTLY: Duration = Duration::from_secs(2);
+
 /// How many times a test is started.
 const ATTEMPTS: usize = 5;
 
-/// Runs `test`, and again if it fails while the machine stood still for at least `limit`: then no
-/// lease could have been renewed in time. A test that fails while the machine runs has failed.
+/// Runs `test`, and again if it fails while the machine stood still for at least `limit`, or kept
+/// this process or one of its servers from running for as long: then no lease could have been
+/// renewed in time. A test that fails while the machine runs has failed, and so has one that fails
+/// each time.
 pub async fn unless_it_stands_still<T>(limit: Duration, mut test: impl AsyncFnMut() -> T) -> T {
     for _ in 1..ATTEMPTS {
-        let watch = Watch::start();
+        let (watch, starved) = (Watch::start(), Starved::since_now());
         match caught(test()).await {
             Ok(value) => return value,
             Err(panic) => {
-                let stood_still = watch.longest();
+                let stood_still = watch.longest().max(starved.longest());
                 if stood_still < limit || panic.is::<Never>() {
                     resume_unwind(panic);
                 }
@@ -56,6 +62,55 @@ async fn caught<T>(test: impl Future<Output = T>) -> Result<T> {
         },
     )
     .await
+}
+
+/// For how long the threads of this process and of its servers have waited for a processor.
+struct Starved(Arc<HashMap<PathBuf, Duration>>);
+
+impl Starved {
+    /// Since now, or shortly before: with a hundred threads to look at, it takes some milliseconds.
+    fn since_now() -> Self {
+        static LAST: Mutex<Option<(Instant, Starved)>> = Mutex::new(None);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((seen, Self(waits))) if seen.elapsed() < SHORTLY => Self(Arc::clone(waits)),
+            _ => {
+                let waits = Arc::new(waited());
+                *last = Some((Instant::now(), Self(Arc::clone(&waits))));
+                Self(waits)
+            }
+        }
+    }
+
+    /// The longest time that one of them has waited since then, in sum: a server that is kept from
+    /// running answers as late as one on a machine that stands still.
+    fn longest(&self) -> Duration {
+        let waits = waited().into_iter().map(|(thread, waited)| {
+            let before = self.0.get(&thread).copied();
+            waited.saturating_sub(before.unwrap_or_default())
+        });
+        waits.max().unwrap_or_default()
+    }
+}
+
+/// How long each of these threads has waited for a processor so far. None outside of Linux
+/// (<https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>).
+fn waited() -> HashMap<PathBuf, Duration> {
+    let mut waited = HashMap::new();
+    let mut processes = vec![std::process::id()];
+    while let Some(process) = processes.pop() {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let thread = thread.path();
+            let read = |file| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+            let nanos = read("schedstat");
+            let nanos = nanos.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+            let children = read("children");
+            processes.extend(children.split(' ').filter_map(|id| id.parse::<u32>().ok()));
+            waited.extend(nanos.map(|nanos| (thread, Duration::from_nanos(nanos))));
+        }
+    }
+    waited
 }
 
 /// A thread that measures how late it is woken.

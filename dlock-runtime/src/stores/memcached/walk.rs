@@ -32,8 +32,8 @@ const LONGEST_LINE: u64 = 4_096;
 /// From here on, the walk through the hash table keeps nothing locked while it waits.
 const WAITS_FOR_NOBODY: [u32; 3] = [1, 6, 19];
 
-/// So many of the longest lines go into the 128 KiB that the server collects before it waits for
-/// its reader, and into what the connection itself holds.
+/// So many lines, each of some 900 bytes at most, go into the 128 KiB that the server collects before
+/// it waits for its reader, and into what the connection itself holds.
 const FEW: u64 = 200;
 
 /// Where the other walk is used: how often, so that an item is not missing because it was read at

@@ -27,6 +27,7 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
+use crate::outlast::outlast;
 use crate::store::{Applied, Cause, Context, Failure, Next};
 
 /// A database that may notify clients of free locks.
@@ -191,10 +192,13 @@ impl<D: Database> Tables<D> {
     fn warn_if_it_lasts(&self, failure: &Failure, error: &BackendError) {
         let lasts = matches!(failure.next, Next::Stop) && !self.connections.is_closed();
         if lasts && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "dlock::store",
-                "dlock cannot look after its tables, and rows that nobody needs stay there: {error}"
-            );
+            outlast(|| {
+                tracing::warn!(
+                    target: "dlock::store",
+                    "dlock cannot look after its tables, and rows that nobody needs may stay \
+                     there: {error}"
+                );
+            });
         }
     }
 

@@ -291,9 +291,9 @@ impl Session {
         Ok(checked)
     }
 
-    /// Deletes the nodes that nobody wants. Begins when a creation is in doubt for the first time.
-    /// From then on, it looks after each such creation, over each new connection, and now and
-    /// again.
+    /// Deletes the nodes that nobody wants. Begins when a creation is in doubt for the first time, or
+    /// when a notice to a waiter is left. From then on, it looks after each of these, over each new
+    /// connection, and now and again.
     pub(super) async fn sweep(&self) -> Infallible {
         let time = &self.context.time;
         let (mut doubts, mut states) = (self.wanted.doubts(), self.client.state_watcher());

@@ -3,7 +3,7 @@
 --- begin
 -- Limits the wait for a row and for a table. The server does not notice that a client has gone:
 -- when a row comes free, it would run the script that waits for it, for nobody. Each script sets
--- the limits, since a proxy may give each script another session. {any_rows} for the same reason.
+-- the limits, and {any_rows}, since a proxy may give each script another session.
 {limits}; {begin_here}
 
 --- limits
