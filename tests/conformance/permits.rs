@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::policies::{PATIENCE, timed_out};
 use super::queues::lets_others_in;
 use super::release::{dies, ends_with_its_ttl};
-use super::{Store, free, held, nothing_left, queued};
+use super::{PASSED_OVER, Store, free, held, nothing_left, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{all_served, connect, is_busy, says, served, shown, would_deadlock};
@@ -132,6 +132,10 @@ pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn
 /// Each request goes by its own number, and one that does not fit is not overtaken by one that
 /// would.
 pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn Store) {
+    unless_it_stands_still(PASSED_OVER / 3, async || let_in_as_it_came(store).await).await;
+}
+
+async fn let_in_as_it_came(store: &dyn Store) {
     let Some([holder, first, second, third]) = processes(store).await else {
         return;
     };
@@ -167,6 +171,10 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
 
 /// It waits until all have left, is alone, and after it the next that fit get the lock.
 pub(crate) async fn a_writer_among_permits_waits_its_turn(store: &mut dyn Store) {
+    unless_it_stands_still(PASSED_OVER / 3, async || waits_its_turn(store).await).await;
+}
+
+async fn waits_its_turn(store: &dyn Store) {
     let Some([holder, writes, second, third]) = processes(store).await else {
         return;
     };

@@ -37,7 +37,8 @@ pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
 }
 
 pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
-    are_served_in_order(store, 6, Duration::ZERO).await;
+    let in_order = async || are_served_in_order(store, 6, Duration::ZERO).await;
+    unless_it_stands_still(PASSED_OVER / 3, in_order).await;
 }
 
 /// Longer than a place lasts, of which nobody says that its process is alive.

@@ -7,6 +7,7 @@ use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, hasty, lease_of};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::etcd::EtcdServer;
 use crate::support::locks::{free, had, held, is_misconfigured, queued, says, served, shown};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -30,6 +31,13 @@ async fn nothing_is_left_of_what_is_forgotten() {
 /// It is told apart from a mark, and kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_in_the_place_of_a_mark_is_named() {
+    unless_it_stands_still(Duration::from_millis(500), async || {
+        is_named_in_the_place_of_a_mark().await
+    })
+    .await;
+}
+
+async fn is_named_in_the_place_of_a_mark() {
     let store = EtcdStore::start().await;
     let manager = hasty(&store.url()).await;
     let name = format!("{}//key", store.prefix);

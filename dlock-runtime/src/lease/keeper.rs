@@ -25,8 +25,8 @@ pub(crate) struct Keeper {
     failing: Mutex<Failing>,
 }
 
-/// Which leases could not be renewed at the last attempt. An outage is logged once, not for every attempt, and
-/// not as over while some of them still fail: one server of several may be down.
+/// Which leases could not be renewed at the last attempt. An outage is logged once, not for every
+/// attempt, and not as over while some of them still fail: one server of several may be down.
 #[derive(Debug, Default)]
 struct Failing {
     said: bool,
