@@ -118,21 +118,26 @@ async fn patient(scene: &Scene) -> (LockManager, Arc<Late>, Proxy) {
     (manager, late, proxy)
 }
 
-#[tokio::test]
-async fn a_node_that_comes_when_its_caller_has_left_keeps_nobody_out() {
-    let scene = Scene::set().await;
-    let (manager, late, proxy) = patient(&scene).await;
+/// The node of a caller that leaves comes when the session is back.
+async fn keeps_nobody_out(scene: &Scene, manager: &LockManager, late: &Late, proxy: &Proxy) {
     let taking = tokio::spawn(manager.lock("key").acquire());
     late.holds().await;
     taking.abort();
     let looks = async || late.state().looks;
     until("it is looked for", looks, |&looks| looks > 0).await;
     // The answer to that was before this one's.
-    had(&manager, "other").await;
+    had(manager, "other").await;
     late.arrives_when_it_is_back();
     proxy.cut();
     late.has_arrived().await;
     had(&connect(&scene.url()).await, "key").await;
+}
+
+#[tokio::test]
+async fn a_node_that_comes_when_its_caller_has_left_keeps_nobody_out() {
+    let scene = Scene::set().await;
+    let (manager, late, proxy) = patient(&scene).await;
+    keeps_nobody_out(&scene, &manager, &late, &proxy).await;
     scene.has_nodes("key", 0).await;
 }
 
@@ -158,17 +163,7 @@ async fn nodes_that_cannot_be_deleted_keep_no_other_from_it() {
         is_misconfigured(guard.release().await);
     }
     late.state().holds = true;
-    let taking = tokio::spawn(manager.lock("key").acquire());
-    late.holds().await;
-    taking.abort();
-    let looks = async || late.state().looks;
-    until("it is looked for", looks, |&looks| looks > 0).await;
-    // The answer to that was before this one's.
-    had(&manager, "other").await;
-    late.arrives_when_it_is_back();
-    proxy.cut();
-    late.has_arrived().await;
-    had(&connect(&scene.url()).await, "key").await;
+    keeps_nobody_out(&scene, &manager, &late, &proxy).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{LockError, LockGuard, OnLost, current, lock};
+use dlock_runtime::{LockError, LockManager, OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{held, is_lost, is_unavailable, served};
@@ -102,21 +102,30 @@ impl Otherwise for LateRenewals {
     }
 }
 
+/// Locks that are renewed so late, and others of the same store.
+async fn renewed_late(
+    late: std::time::Duration,
+    fails: &'static AtomicBool,
+    asked: &'static AtomicUsize,
+) -> (LockManager, LockManager) {
+    let memory = Memory::new();
+    memory.start().await.unwrap();
+    let there = connect(&memory).await;
+    let store = LateRenewals {
+        memory,
+        late,
+        fails,
+        asked,
+    };
+    (store.manager().await, there)
+}
+
 /// As what it has of several keys while it waits for another one.
 #[tokio::test(start_paused = true)]
 async fn what_a_sleeper_has_is_passed_on_while_it_is_extended() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     static FAILS: AtomicBool = AtomicBool::new(false);
-    let memory = Memory::new();
-    memory.start().await.unwrap();
-    let there = connect(&memory).await;
-    let store = LateRenewals {
-        memory: memory.clone(),
-        late: s(1),
-        fails: &FAILS,
-        asked: &ASKED,
-    };
-    let here = store.manager().await;
+    let (here, there) = renewed_late(s(1), &FAILS, &ASKED).await;
     let mut call = Box::pin(here.lock(["a", "b"]).ttl(s(600)).renew(false).acquire());
     while ASKED.load(Ordering::SeqCst) == 0 {
         poll_once(&mut call).await;
@@ -126,16 +135,8 @@ async fn what_a_sleeper_has_is_passed_on_while_it_is_extended() {
     for key in ["a", "b"] {
         drop(timeout(s(10), held(there.lock(key))).await.expect(key));
     }
-    served_again(call).await;
-}
-
-async fn served_again(call: impl Future<Output = Result<LockGuard, LockError>>) {
-    drop(
-        timeout(s(10), call)
-            .await
-            .expect("it ends")
-            .expect("the locks"),
-    );
+    let again = timeout(s(10), call).await.expect("it ends");
+    drop(again.expect("the locks"));
 }
 
 /// It was not renewed while it was to be extended for another call.
@@ -143,16 +144,7 @@ async fn served_again(call: impl Future<Output = Result<LockGuard, LockError>>) 
 async fn a_lease_that_could_not_be_extended_is_renewed_for_the_next_task() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     static FAILS: AtomicBool = AtomicBool::new(true);
-    let memory = Memory::new();
-    memory.start().await.unwrap();
-    let there = connect(&memory).await;
-    let store = LateRenewals {
-        memory: memory.clone(),
-        late: s(5),
-        fails: &FAILS,
-        asked: &ASKED,
-    };
-    let here = store.manager().await;
+    let (here, there) = renewed_late(s(5), &FAILS, &ASKED).await;
     let (a, b) = (held(there.lock("a")).await, held(there.lock("b")).await);
     let both = here.lock(["a", "b"]).ttl(s(30)).renew(false);
     let both = tokio::spawn(both.run(async {}));
