@@ -46,7 +46,7 @@ mod stores;
 use std::time::Duration;
 
 use crate::run::{Outcome, Scene, run};
-use crate::sequence::{KEYS, Step, draw, shrink};
+use crate::sequence::{KEYS, Step, differed, draw, shrink};
 use crate::support::wait::HANG;
 
 /// So many of each store, if nothing else is said. A database takes longer.
@@ -99,8 +99,10 @@ async fn agrees(mut scene: impl Scene) -> Tally {
     };
     let (mut processes, mut tokens, mut tally) = (Vec::new(), [0; KEYS.len()], Tally::default());
     let began = std::time::Instant::now();
-    for seed in first..first + count {
-        let steps = draw(seed);
+    let drawn = (first..first + count).map(|seed| (format!("seed {seed}"), draw(seed)));
+    let differed = differed().into_iter().enumerate();
+    let differed = differed.map(|(number, steps)| (format!("that differed, {number}"), steps));
+    for (before, (which, steps)) in differed.chain(drawn).enumerate() {
         let mut attempts = 0;
         let outcome = loop {
             let outcome = run(&mut scene, &mut processes, &mut tokens, &steps, HANG).await;
@@ -135,8 +137,7 @@ async fn agrees(mut scene: impl Scene) -> Tally {
                 };
                 shrink(steps, TRIES, fails).await;
                 panic!(
-                    "{name}, seed {seed}, {} sequences before it:\n{shortest}\nas it was drawn:\n{how}",
-                    seed - first
+                    "{name}, {which}, {before} sequences before it:\n{shortest}\nas it was drawn:\n{how}"
                 );
             }
         }

@@ -69,6 +69,32 @@ pub(crate) enum Step {
     },
 }
 
+/// Those in which a store differed once, as short as they were then.
+pub(crate) fn differed() -> Vec<Vec<Step>> {
+    let take = |client, has_place: bool| Step::Take {
+        client,
+        key: 0,
+        mode: Mode::Write,
+        ttl: 60_000,
+        want: Want::Queue {
+            beat: client == 8 && !has_place,
+            has_place,
+        },
+    };
+    let release = Step::Release {
+        client: 6,
+        ending: Ending::Released,
+    };
+    // The turn of 8 comes when 1, of a process without a sign of life, waits behind it.
+    vec![vec![
+        take(6, false),
+        take(8, false),
+        release,
+        take(1, false),
+        take(8, true),
+    ]]
+}
+
 pub(crate) fn draw(seed: u64) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
     // Some sequences have nothing but writers.

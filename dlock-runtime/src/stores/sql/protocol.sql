@@ -27,8 +27,7 @@
 {begin_grant};
 {lock};
 {number};
-DELETE FROM dlock_queue WHERE name = $key AND (ticket = 0 OR (process <> $process
-    AND process NOT IN (SELECT process FROM dlock_process WHERE alive_until > {now})));
+DELETE FROM dlock_queue WHERE name = $key AND (ticket = 0 OR {is_dead});
 {keep_place};
 DELETE FROM dlock_reader WHERE name = $key
     AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
@@ -48,6 +47,11 @@ COMMIT
 -- made the row: if another transaction has removed the earlier row, it has raised the floor as
 -- well, and was committed before this row could be made.
 UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) WHERE name = $key AND token = 0
+
+--- is_dead
+-- The process of this waiter shows no sign of life, and is not the one that asks.
+(process <> $process
+    AND process NOT IN (SELECT process FROM dlock_process WHERE alive_until > {now}))
 
 --- keep_place
 -- A request that holds the lock already goes before everybody: it asks again because an answer was

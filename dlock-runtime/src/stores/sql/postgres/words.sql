@@ -104,14 +104,16 @@ UNION ALL SELECT name, token, {durable}, 1 FROM dlock_lock
 WITH taken AS (
     UPDATE dlock_lock SET token = token + $tokens, owner = $owner, since = {now},
         expires_at = {now} + $ttl, waited = CASE WHEN EXISTS (
-            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner)
+            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner
+                AND NOT {is_dead})
             THEN 1 ELSE 0 END
         WHERE name = $key AND mode = 'w' AND token > 0 AND expires_at <= {now} AND {is_unchanged}
             AND $owner = (SELECT q.owner FROM dlock_queue q WHERE q.name = $key
                 ORDER BY q.ticket LIMIT 1)
             AND {in_time} AND {waits_for_the_disk}
         RETURNING name, token),
-passed AS (DELETE FROM dlock_queue q USING taken WHERE q.name = taken.name AND q.owner = $owner)
+passed AS (DELETE FROM dlock_queue q USING taken
+    WHERE q.name = taken.name AND (q.owner = $owner OR {is_dead}))
 SELECT 1, token, $ttl, {durable}, $owner FROM taken
 
 --- quick_release
