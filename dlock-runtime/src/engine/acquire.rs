@@ -14,7 +14,7 @@ use super::lease_table::LeaseTable;
 use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
 use crate::deadline::Deadline;
-use crate::in_flight::Counted;
+use crate::in_flight::{Counted, InFlight};
 use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
 
@@ -29,7 +29,10 @@ impl<S: Store> Running<S> {
         }
         match outlined(acquisition.ask(Want::Try)).await? {
             Asked::Granted(grant) => Ok(Some(grant)),
-            Asked::Held | Asked::Behind(_) => Ok(None),
+            Asked::Held | Asked::Behind(_) => match self.unsettled.of(&request.key) {
+                Some(remains) => acquisition.try_after(remains).await,
+                None => Ok(None),
+            },
             Asked::Contended => acquisition.try_again().await,
         }
     }
@@ -181,6 +184,23 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 }
             }
             Ok(None)
+        })
+    }
+
+    /// Tries once more when the store was told what earlier requests of this process have left of
+    /// the lock: perhaps nothing else keeps it.
+    fn try_after(&mut self, remains: InFlight) -> Rare<'_, Result<Option<Grant>, BackendError>> {
+        Box::pin(async move {
+            let time = &self.running.time;
+            let a_moment = time.after(self.running.request_timeout / 2);
+            if time.bound(a_moment, remains.wait_idle()).await.is_err() {
+                return Ok(None);
+            }
+            self.call.extend_for_next_question();
+            match outlined(self.ask(Want::Try)).await? {
+                Asked::Granted(grant) => Ok(Some(grant)),
+                Asked::Held | Asked::Behind(_) | Asked::Contended => Ok(None),
+            }
         })
     }
 

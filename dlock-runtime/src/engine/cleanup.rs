@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use super::Running;
 use super::call::attempts;
 use super::time::Backoff;
+use super::unsettled::Remains;
 use super::waiters::Leaving;
 use crate::apart::{apart, outlined};
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
-use crate::in_flight::Counted;
 use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ struct Cleanup<S: Store> {
     left: LeftBehind,
     left_at: Instant,
     /// Makes a shutdown wait until the store was told, or the ttl has passed.
-    unsettled: Option<Counted>,
+    unsettled: Option<Remains>,
 }
 
 impl<S: Store> Running<S> {
@@ -82,7 +82,7 @@ impl<S: Store> Running<S> {
         left: &LeftBehind,
     ) {
         let mut cleanup = Cleanup::new(self, request, abandoned.record, *left);
-        cleanup.unsettled = Some(self.unsettled.count());
+        cleanup.unsettled = Some(self.unsettled.count(&cleanup.request.key));
         self.spawn(cleanup.run(abandoned.flight));
     }
 

@@ -11,6 +11,7 @@ mod lease_table;
 mod on_manager;
 mod recheck;
 pub(crate) mod time;
+mod unsettled;
 pub(crate) mod waiters;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::events::{Events, Listener};
 use self::lease_table::{LeaseTable, MostlyEmptyTable};
 use self::time::Time;
+use self::unsettled::Unsettled;
 use crate::apart::apart;
 use crate::backend::losses::Losses;
 use crate::backend::{
@@ -69,7 +71,7 @@ pub(crate) struct Running<S: Store> {
     /// Notified when a lease or session has ended.
     scope_end: Notify,
     /// Counts what the store must still be told.
-    unsettled: InFlight,
+    unsettled: Unsettled,
     tasks: InFlight,
     /// Cancelled to make the tasks finish what they have begun and end.
     stopping: CancellationToken,
@@ -204,7 +206,7 @@ impl<S: Store> Running<S> {
             unknown: MostlyEmptyTable::default(),
             losses: Losses::default(),
             scope_end: Notify::new(),
-            unsettled: InFlight::default(),
+            unsettled: Unsettled::default(),
             tasks: InFlight::default(),
             stopping: CancellationToken::new(),
             stopped,

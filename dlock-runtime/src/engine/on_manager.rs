@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 use super::Running;
+use super::unsettled::{Remains, Unsettled};
 use crate::backend::{BackendError, Request};
-use crate::in_flight::{Counted, InFlight};
 use crate::store::Store;
 
 impl<S: Store> Running<S> {
@@ -42,6 +42,7 @@ impl<S: Store> Running<S> {
         let leaving = Leaving {
             left: Arc::clone(&left),
             unsettled: self.unsettled.clone(),
+            key: Arc::clone(&request.key),
         };
         let (mut done, answer) = oneshot::channel();
         let unclaimed = (Arc::clone(self), request.clone());
@@ -65,15 +66,16 @@ impl<S: Store> Running<S> {
 
 /// Counts what a caller leaves behind from the moment it leaves.
 struct Leaving {
-    left: Arc<OnceLock<Counted>>,
-    unsettled: InFlight,
+    left: Arc<OnceLock<Remains>>,
+    unsettled: Unsettled,
+    key: Arc<str>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         // If the task has ended, nothing is left to count.
         if Arc::strong_count(&self.left) > 1 {
-            let _ = self.left.set(self.unsettled.count());
+            let _ = self.left.set(self.unsettled.count(&self.key));
         }
     }
 }

@@ -1052,6 +1052,37 @@ for_each! { every_store:
         assert_eq!(sim.state().rests, [true]);
     }
 
+    /// Nobody else holds its lock.
+    async fn a_try_waits_for_what_this_process_left<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let left = held_by_another(&sim);
+        let remains = engine.running().expect("it runs").unsettled.count(&Arc::from("key"));
+        let cleanup = async {
+            sleep(10 * ROUND_TRIP).await;
+            sim.release(left);
+            drop(remains);
+        };
+        let request = request();
+        let (tried, ()) = tokio::join!(engine.try_acquire(&request), cleanup);
+        assert!(tried.expect("an answer").is_some());
+        assert_eq!(sim.holder(), Some(request.owner));
+    }
+
+    /// A part of the request timeout, and for no other lock.
+    async fn a_try_does_not_wait_for_long<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let unsettled = &engine.running().expect("it runs").unsettled;
+        for (key, longest) in [("other", 4 * ROUND_TRIP), ("key", sim.request_timeout())] {
+            let _remains = unsettled.count(&Arc::from(key));
+            let start = Instant::now();
+            let tried = engine.try_acquire(&request()).await.expect("an answer");
+            assert!(tried.is_none());
+            assert!(start.elapsed() < longest, "{key}: {:?}", start.elapsed());
+        }
+        assert!(unsettled.of("key").is_none(), "nothing is kept of it");
+    }
+
     async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         sim.next([Fate::Refused]);
