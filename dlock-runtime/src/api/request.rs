@@ -267,9 +267,10 @@ impl<Runs> LockRequest<Runs> {
 
     /// Gives up after this time, including an outage of the store: the same as
     /// [`patience`](Self::patience) with [`Patience::Within`], and as the attribute's `timeout`. A
-    /// time of zero does not wait; ten years are the most.
+    /// time of zero is a `try`: it does not wait, and fails with [`LockError::Busy`]. Ten years are
+    /// the most.
     ///
-    /// The call then fails with [`LockError::Timeout`], or with [`LockError::Unavailable`] if the
+    /// After a longer time, the call fails with [`LockError::Timeout`], or with [`LockError::Unavailable`] if the
     /// store did not answer.
     ///
     /// ```
@@ -326,7 +327,8 @@ impl<Runs> LockRequest<Runs> {
     ///
     /// # Errors
     ///
-    /// [`LockError::Timeout`] when the limit has passed; otherwise as [`acquire`](Self::acquire).
+    /// [`LockError::Timeout`] when the limit has passed ([`LockError::Busy`] for a limit of zero);
+    /// otherwise as [`acquire`](Self::acquire).
     pub async fn acquire_within(self, limit: Duration) -> Result<LockGuard, LockError> {
         self.patience(Patience::Within(limit)).guard().await
     }

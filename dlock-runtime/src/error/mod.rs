@@ -35,9 +35,9 @@ pub enum LockError {
         key: LockKey,
     },
 
-    /// The lock was requested with `once`, and the body of another call, here or elsewhere, has
-    /// returned `Ok` under it. That is remembered for the time that the other call gave; until
-    /// then, nobody gets the lock.
+    /// The work under this key has been done, here or elsewhere: a body with `once` has returned
+    /// `Ok`, or a guard has reported it. That is remembered for the time that this call gave. Until
+    /// then nobody gets the lock, whether the request has `once` or not.
     #[non_exhaustive]
     Done {
         /// The key whose body has been done.
