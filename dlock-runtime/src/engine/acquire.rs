@@ -296,8 +296,9 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Take::Queued => (true, Asked::Held),
             Take::Behind(behind) => (true, Asked::Behind(behind)),
         };
-        self.request.note_held_at(self.asked);
+        // First: a subscriber that is told of the holder may panic.
         self.left.there = there;
+        self.request.note_held_at(self.asked);
         Some(asked)
     }
 
