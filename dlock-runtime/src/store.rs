@@ -132,6 +132,19 @@ pub trait Store: Send + Sync + Sized + 'static {
         async {}
     }
 
+    /// Whether servers that this store itself looks after must still be told what earlier requests
+    /// have left of this lock.
+    #[doc(hidden)]
+    fn has_remains(&self, _key: &str) -> bool {
+        false
+    }
+
+    /// Waits until they were told, or do not answer.
+    #[doc(hidden)]
+    fn remains_gone(&self, _key: &str) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Ends what [`open`](Self::open) began, except for tasks of [`Context::spawn`].
     fn close(&self) {}
 

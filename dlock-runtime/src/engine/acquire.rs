@@ -14,7 +14,7 @@ use super::lease_table::LeaseTable;
 use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
 use crate::deadline::Deadline;
-use crate::in_flight::{Counted, InFlight};
+use crate::in_flight::Counted;
 use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
 
@@ -24,16 +24,19 @@ impl<S: Store> Running<S> {
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
+        // Of earlier requests: this one, too, may leave something at single voters.
+        let remains = self.has_remains(&request.key);
         if let Some(grant) = acquisition.open(self.store.opening(request)).await? {
             return Ok(Some(grant));
         }
-        match outlined(acquisition.ask(Want::Try)).await? {
-            Asked::Granted(grant) => Ok(Some(grant)),
-            Asked::Held | Asked::Behind(_) => match self.unsettled.of(&request.key) {
-                Some(remains) => acquisition.try_after(remains).await,
-                None => Ok(None),
-            },
-            Asked::Contended => acquisition.try_again().await,
+        let grant = match outlined(acquisition.ask(Want::Try)).await? {
+            Asked::Granted(grant) => Some(grant),
+            Asked::Held | Asked::Behind(_) => None,
+            Asked::Contended => acquisition.try_again().await?,
+        };
+        match grant {
+            None if remains => acquisition.try_after_remains().await,
+            grant => Ok(grant),
         }
     }
 
@@ -189,11 +192,12 @@ impl<'a, S: Store> Acquisition<'a, S> {
 
     /// Tries once more when the store was told what earlier requests of this process have left of
     /// the lock: perhaps nothing else keeps it.
-    fn try_after(&mut self, remains: InFlight) -> Rare<'_, Result<Option<Grant>, BackendError>> {
+    fn try_after_remains(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
         Box::pin(async move {
-            let time = &self.running.time;
-            let a_moment = time.after(self.running.request_timeout / 2);
-            if time.bound(a_moment, remains.wait_idle()).await.is_err() {
+            let (running, key) = (self.running, &*self.request.key);
+            let a_moment = running.time.after(running.request_timeout / 2);
+            let gone = running.remains_gone(key);
+            if running.time.bound(a_moment, gone).await.is_err() {
                 return Ok(None);
             }
             self.call.extend_for_next_question();

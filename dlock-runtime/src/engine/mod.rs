@@ -256,6 +256,16 @@ impl<S: Store> Running<S> {
         BackendError::unavailable(format!("the {} backend has stopped", self.name))
     }
 
+    /// Whether the store must still be told what earlier requests have left of this lock.
+    pub(crate) fn has_remains(&self, key: &str) -> bool {
+        self.unsettled.has(key) || self.store.has_remains(key)
+    }
+
+    pub(crate) async fn remains_gone(&self, key: &str) {
+        self.unsettled.wait_idle_of(key).await;
+        self.store.remains_gone(key).await;
+    }
+
     /// Waits until the store has been told what was left behind, and has settled itself.
     pub(crate) async fn settle(&self) {
         self.unsettled.wait_idle().await;
@@ -516,6 +526,14 @@ pub(crate) fn context() -> Context {
         request_timeout: DEFAULT_REQUEST_TIMEOUT,
         label: None,
         stopped: CancellationToken::new(),
+    }
+}
+
+#[cfg(test)]
+impl<S: Store> Running<S> {
+    /// The store must be told something of this lock, until the answer is dropped.
+    pub(crate) fn remains(&self, key: &str) -> impl Drop + use<S> {
+        self.unsettled.count(&Arc::from(key))
     }
 }
 

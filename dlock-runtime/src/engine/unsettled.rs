@@ -43,12 +43,17 @@ impl Unsettled {
         self.all.wait_idle().await;
     }
 
-    /// What there is of this lock, if anything.
-    pub(super) fn of(&self, key: &str) -> Option<InFlight> {
-        if self.all.is_idle() {
-            return None;
+    /// Whether there is something of this lock.
+    pub(super) fn has(&self, key: &str) -> bool {
+        !self.all.is_idle() && self.locks.lock().contains_key(key)
+    }
+
+    /// Waits until there is nothing of this lock.
+    pub(super) async fn wait_idle_of(&self, key: &str) {
+        let of_lock = self.locks.lock().get(key).cloned();
+        if let Some(of_lock) = of_lock {
+            of_lock.wait_idle().await;
         }
-        self.locks.lock().get(key).cloned()
     }
 }
 

@@ -95,16 +95,19 @@ impl<V: Voter> Store for Quorum<V> {
         join_all(looks).await.concat()
     }
 
-    /// Waits only for the voters that answer.
     async fn settle(&self) {
-        let settled = self.members.iter().map(async |member| {
-            tokio::select! {
-                biased;
-                () = member.engine.settle() => {}
-                () = member.until_silent() => {}
-            }
-        });
-        join_all(settled).await;
+        self.each_that_answers(|member| member.engine.settle())
+            .await;
+    }
+
+    fn has_remains(&self, key: &str) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.engine.has_remains(key))
+    }
+
+    async fn remains_gone(&self, key: &str) {
+        self.each_that_answers(|member| member.engine.remains_gone(key))
+            .await;
     }
 
     async fn shut_down(&self, _: bool, _: Deadline) {
@@ -347,8 +350,30 @@ impl<V: Voter> Quorum<V> {
     }
 }
 
+impl<V: Voter> Quorum<V> {
+    /// Waits for the voters that answer.
+    async fn each_that_answers<'a, F: Future<Output = ()>>(
+        &'a self,
+        waits_for: impl Fn(&'a Member<V>) -> F,
+    ) {
+        let waits = self.members.iter().map(async |member| {
+            tokio::select! {
+                biased;
+                () = waits_for(member) => {}
+                () = member.until_silent() => {}
+            }
+        });
+        join_all(waits).await;
+    }
+}
+
 #[cfg(test)]
 impl<V: Voter> Quorum<V> {
+    /// This voter must be told something of this lock until the answer is dropped.
+    pub(crate) fn remains_at(&self, voter: usize, key: &str) -> impl Drop + use<V> {
+        self.members[voter].engine.remains(key)
+    }
+
     pub(crate) async fn stop_voter(&self, voter: usize) {
         self.members[voter].engine.stop().await;
     }

@@ -1056,7 +1056,7 @@ for_each! { every_store:
     async fn a_try_waits_for_what_this_process_left<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let left = held_by_another(&sim);
-        let remains = engine.running().expect("it runs").unsettled.count(&Arc::from("key"));
+        let remains = engine.running().expect("it runs").remains("key");
         let cleanup = async {
             sleep(10 * ROUND_TRIP).await;
             sim.release(left);
@@ -1072,15 +1072,15 @@ for_each! { every_store:
     async fn a_try_does_not_wait_for_long<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
-        let unsettled = &engine.running().expect("it runs").unsettled;
+        let running = engine.running().expect("it runs");
         for (key, longest) in [("other", 4 * ROUND_TRIP), ("key", sim.request_timeout())] {
-            let _remains = unsettled.count(&Arc::from(key));
+            let _remains = running.remains(key);
             let start = Instant::now();
             let tried = engine.try_acquire(&request()).await.expect("an answer");
             assert!(tried.is_none());
             assert!(start.elapsed() < longest, "{key}: {:?}", start.elapsed());
         }
-        assert!(unsettled.of("key").is_none(), "nothing is kept of it");
+        assert!(!running.has_remains("key"), "nothing is kept of it");
     }
 
     async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {
