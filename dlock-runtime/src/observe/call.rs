@@ -61,11 +61,13 @@ impl SectionSpan {
 
     /// A lease was handed over to the next task of this process.
     pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
-        tracing::debug!(
-            target: "dlock::handover", parent: &self.span,
-            key = %Shown(key), %token, "handed over to the next task of this process"
-        );
-        metrics::count(HANDOVERS, self.labels, &[]);
+        outlast(|| {
+            tracing::debug!(
+                target: "dlock::handover", parent: &self.span,
+                key = %Shown(key), %token, "handed over to the next task of this process"
+            );
+        });
+        outlast(|| metrics::count(HANDOVERS, self.labels, &[]));
     }
 
     /// A renewal has ended: `renewed`, `gone`, or `failed`. A failed one is retried until the lease

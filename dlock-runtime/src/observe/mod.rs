@@ -5,8 +5,8 @@
 //! interface. Keys appear only in spans and events: the labels of a metric are of low cardinality.
 //!
 //! A subscriber or recorder may panic. What is reported while a call asks for its lock, or gets it,
-//! ends that call then. What is reported of a lease later, by whoever has others to see to, is
-//! [outlasted](outlast).
+//! ends that call then. What is reported while it waits, or of a lease later, by whoever has others
+//! to see to, is [outlasted](outlast).
 
 mod call;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
@@ -112,9 +112,12 @@ pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
 
 /// A task queues behind others of its own process.
 pub(crate) fn waits_in_process(key: &str, ahead: usize) {
-    tracing::debug!(
-        target: "dlock::wait", key = %Shown(key), ahead, "waits behind other tasks of this process"
-    );
+    outlast(|| {
+        tracing::debug!(
+            target: "dlock::wait", key = %Shown(key), ahead,
+            "waits behind other tasks of this process"
+        );
+    });
 }
 
 /// A task was woken, usually because its turn had come, and was not polled.
@@ -131,7 +134,7 @@ pub(crate) fn not_polled(key: &str) {
 
 /// The store has answered a request that somebody holds the lock.
 pub(crate) fn held_by_somebody() {
-    tracing::debug!(target: "dlock::wait", "somebody holds the lock");
+    outlast(|| tracing::debug!(target: "dlock::wait", "somebody holds the lock"));
 }
 
 fn outcome(error: &LockError) -> &'static str {

@@ -11,7 +11,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{LockError, LossReason, OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::locks::{had, held, is_busy, is_late, is_lost, is_unavailable, wants};
+use crate::support::locks::{had, held, is_busy, is_late, is_lost, is_unavailable, served, wants};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::support::wait::{HANG, within};
@@ -409,9 +409,9 @@ async fn what_is_asked_of_a_lock_that_went_back_changes_nothing() {
     assert_eq!(ended.lost().await, LossReason::Overran);
 }
 
-/// A subscriber that panics at each event of a loss, as `tracing_subscriber::fmt` does when it
-/// cannot write to stderr.
-struct Panics;
+/// A subscriber that panics at each event of these targets, as `tracing_subscriber::fmt` does when
+/// it cannot write to stderr.
+struct Panics(&'static [&'static str]);
 
 impl tracing::Subscriber for Panics {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
@@ -419,7 +419,7 @@ impl tracing::Subscriber for Panics {
     }
     fn event(&self, event: &tracing::Event<'_>) {
         let target = event.metadata().target();
-        assert!(!["dlock::loss", "dlock::renewal"].contains(&target));
+        assert!(!self.0.contains(&target));
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)
@@ -444,7 +444,7 @@ async fn a_subscriber_that_panics_changes_nothing() {
     }
     let gone = held(here.lock("gone").ttl(9 * ttl)).await;
     settle().await;
-    let _panics = tracing::subscriber::set_default(Panics);
+    let _panics = tracing::subscriber::set_default(Panics(&["dlock::loss", "dlock::renewal"]));
     // The keeper sees at one look that some have ended, and that another is to be renewed.
     tokio::time::advance(ttl).await;
     for task in lost {
@@ -457,4 +457,22 @@ async fn a_subscriber_that_panics_changes_nothing() {
     assert_eq!(within(ttl, gone.lost()).await, LossReason::Gone);
     within(ttl, renewed.release()).await.expect("it was held");
     within(ttl, here.shutdown()).await;
+}
+
+/// It hears of a lease in the middle of its hand-over, and of a call that has just queued.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_keeps_nobody_from_a_turn() {
+    for target in ["dlock::handover", "dlock::wait"] {
+        let (_log, _guard) = Log::of_this_thread();
+        let (memory, here) = manager().await;
+        let start = held(connect(&memory).await.lock("k")).await;
+        let targets = Box::leak(Box::new([target]));
+        let _panics = tracing::subscriber::set_default(Panics(targets));
+        let waiters = [(); 3].map(|()| tokio::spawn(here.lock("k").run(async {})));
+        settle().await;
+        start.release().await.expect("it was held");
+        for one in waiters {
+            within(s(1), served(one)).await;
+        }
+    }
 }
