@@ -88,10 +88,16 @@ impl State {
         Some(loose)
     }
 
-    /// Takes out the next waiter, unless that needs a fresh lease. Takes out none while it is in
-    /// doubt whether the waiters are polled.
-    pub(super) fn next_holder(&mut self, number: LeadNumber) -> Option<Arc<Ticket>> {
-        match self.doubtful || self.waiters.front()?.fresh {
+    /// Takes out the next waiter for this lease, unless that waiter needs a fresh one, or the lease
+    /// is lost and its lead is somebody else's by now. Takes out none while it is in doubt whether
+    /// the waiters are polled.
+    pub(super) fn next_holder(
+        &mut self,
+        number: LeadNumber,
+        lease: &Arc<Lease>,
+    ) -> Option<Arc<Ticket>> {
+        let needs_fresh = self.waiters.front()?.fresh;
+        match self.doubtful || needs_fresh || !self.leads.get(number).follows(lease) {
             true => None,
             false => self.next(number),
         }
@@ -142,6 +148,13 @@ impl LeadState {
     /// counts for those who waited behind it.
     pub(super) fn asks_no_more(&mut self) -> Option<Instant> {
         self.asked.take()?.progress().heard()
+    }
+
+    /// Whether this is its lease. Once a lease is lost, its lead is another task's, whoever still
+    /// has the lease.
+    pub(super) fn follows(&self, lease: &Arc<Lease>) -> bool {
+        let is_it = |held| Arc::ptr_eq(held, lease);
+        self.held.as_ref().is_some_and(is_it)
     }
 
     /// The place of a loose lead in the store's queue, to be given up.

@@ -201,14 +201,18 @@ impl Queue {
         state.waiters.len().div_ceil(state.leads.out())
     }
 
-    /// Keeps this lease for a call that waits for its other keys.
-    pub(super) fn keeps(&self, lease: SharedLease, entry: &Entry<'_>) -> Arc<Ticket> {
+    /// Keeps this lease for a call that waits for its other keys. The sweep looks at the call, unless
+    /// the lease is lost: then nobody waits for it, and the task that has its lead is looked at.
+    pub(super) fn keeps(&self, shared: SharedLease, entry: &Entry<'_>) -> Arc<Ticket> {
         let sweep = &self.queues.sweep;
-        let number = lease.lead;
-        let ticket = Ticket::new(sweep, entry, 0, Stage::Lease(lease));
+        let (number, lease) = (shared.lead, Arc::clone(shared.guard.lease()));
+        let ticket = Ticket::new(sweep, entry, 0, Stage::Lease(shared));
         let mut state = self.state.lock();
-        let served = &mut state.leads.get(number).served;
-        let before = served.replace(Arc::clone(&ticket));
+        let lead = state.leads.get(number);
+        let before = match lead.follows(&lease) {
+            true => lead.served.replace(Arc::clone(&ticket)),
+            false => None,
+        };
         drop(state);
         drop(before);
         sweep.arm();
@@ -247,17 +251,20 @@ impl Queue {
     }
 
     /// Gives the lease to the next waiter that is still there. Returns the lease if there is none,
-    /// if that waiter needs a fresh lease, or if it is in doubt whether the waiters are polled.
+    /// if that waiter needs a fresh lease, if it is in doubt whether the waiters are polled, or if
+    /// the lease has just been lost.
     pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
-        let number = lease.lead;
-        let next = || self.state.lock().next_holder(number);
-        let Some(mut ticket) = next() else {
+        let next = |shared: &SharedLease| {
+            let lease = shared.guard.lease();
+            self.state.lock().next_holder(shared.lead, lease)
+        };
+        let Some(mut ticket) = next(&lease) else {
             return Err(lease);
         };
         let mut given = Stage::Lease(lease.next());
         loop {
             match ticket.give(given) {
-                Err(Stage::Lease(lease)) => match next() {
+                Err(Stage::Lease(lease)) => match next(&lease) {
                     Some(other) => (ticket, given) = (other, Stage::Lease(lease)),
                     None => return Err(lease),
                 },

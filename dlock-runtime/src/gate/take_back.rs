@@ -85,10 +85,13 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use futures_util::poll;
 
+    use crate::backend::memory::Memory;
+    use crate::gate::ticket::Stage;
     use crate::{Config, LockManager};
 
     /// The sweep has seen a task unpolled, which has been polled since.
@@ -133,5 +136,36 @@ mod tests {
         let had = next.await.expect("it was handed over");
         let token = u64::from(had.token());
         assert_eq!(token, before + 1, "it is the same lease");
+    }
+
+    /// Its lead is another task's by then, and who waits behind that has its own turn.
+    #[tokio::test]
+    async fn a_lease_that_has_just_been_lost_is_not_handed_over() {
+        let memory = Memory::new();
+        let manager = LockManager::connect(Config::with_backend(memory.clone())).await;
+        let manager = manager.expect("memory connects");
+        let lock = || Box::pin(manager.lock("key").acquire());
+        let first = lock().await.expect("it is free");
+        let [mut holds, mut has, mut leads, mut behind] = [(); 4].map(|()| lock());
+        for one in [&mut holds, &mut has, &mut leads] {
+            assert!(poll!(one.as_mut()).is_pending());
+        }
+        drop(first);
+        let held = holds.await.expect("it is next");
+        let queues = manager.inner().gate.queues.all();
+        let [queue] = &queues[..] else {
+            panic!("they wait for the same lease")
+        };
+        let next = queue.first_waiter();
+        held.release().await.expect("it ends well");
+        let Stage::Lease(shared) = next.leave() else {
+            panic!("it was handed over")
+        };
+        assert!(memory.faults().take_away("key"));
+        shared.guard.lease().lost_within(Duration::ZERO).await;
+        assert!(poll!(behind.as_mut()).is_pending());
+        let before = queue.first_waiter();
+        assert!(queue.hand_over(shared).is_err(), "it is lost");
+        assert!(Arc::ptr_eq(&before, &queue.first_waiter()), "it waits");
     }
 }

@@ -675,3 +675,31 @@ async fn a_permit_whose_answer_nobody_reads_goes_to_another_task() {
     guard.release().await.expect("held");
     queues_again(sleepy, soon(other).await).await;
 }
+
+/// It has lost one of its keys meanwhile, and somebody else has taken its place: that one is looked
+/// at, and not the call.
+#[tokio::test(start_paused = true)]
+async fn who_comes_for_a_key_that_it_has_lost_hides_nobody() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let start = there.lock("a").acquire().await.expect("free");
+    let _z = there.lock("z").acquire().await.expect("free");
+    let first = tokio::spawn(here.lock("a").run(async {}));
+    settle().await;
+    let mut call = Box::pin(here.lock(["a", "z"]).acquire());
+    assert!(waits(&mut call).await);
+    let mut leads = Box::pin(here.lock("a").acquire());
+    assert!(waits(&mut leads).await);
+    start.release().await.expect("held");
+    first.await.expect("no panic").expect("the lock");
+    assert!(memory.faults().take_away("a"), "it was handed over");
+    let other = there.lock("a").try_acquire().await.expect("free");
+    settle().await;
+    assert!(waits(&mut leads).await, "it asks the store");
+    assert!(waits(&mut call).await, "`z` is held");
+    let behind = tokio::spawn(here.lock("a").acquire());
+    settle().await;
+    other.release().await.expect("held");
+    let had = timeout(2 * SOON, behind).await.expect("within seconds");
+    drop(had.expect("no panic").expect("the lock"));
+}
