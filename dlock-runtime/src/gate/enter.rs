@@ -129,10 +129,12 @@ impl Gate {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use async_trait::async_trait;
+    use futures_util::poll;
     use tokio::sync::Notify;
-    use tokio::time::Instant;
+    use tokio::time::{Instant, sleep};
 
     use crate::backend::owner::refusal;
     use crate::backend::{
@@ -147,6 +149,8 @@ mod tests {
     struct Remembered {
         was_asked: AtomicBool,
         answers: Arc<Notify>,
+        /// So the manager goes by the clock of the test.
+        local: bool,
     }
 
     #[async_trait]
@@ -154,6 +158,7 @@ mod tests {
         fn capabilities(&self) -> Capabilities {
             let mut capabilities = Capabilities::new("remembered");
             capabilities.once = true;
+            capabilities.local = self.local;
             capabilities
         }
 
@@ -218,6 +223,28 @@ mod tests {
             let had = since.await.expect("no panic");
             assert!(had.is_ok(), "{leaves}: {had:?}");
         }
+    }
+
+    /// It finds the question of calls that are not polled, with an answer that nobody has read.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_done_is_not_told_to_who_takes_up_the_question_of_those_who_do_not_come() {
+        let store = Remembered {
+            local: true,
+            ..Remembered::default()
+        };
+        let answers = Arc::clone(&store.answers);
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it connects");
+        let mut sleepy = [(); 2].map(|()| Box::pin(manager.lock("key").acquire()));
+        for one in &mut sleepy {
+            assert!(poll!(one.as_mut()).is_pending());
+        }
+        answers.notify_one();
+        // The first had its time, and the place of both is kept until the next look.
+        sleep(Duration::from_millis(3_250)).await;
+        assert!(manager.forget("key").await.expect("it answers"));
+        let since = manager.lock("key").acquire().await;
+        assert!(since.is_ok(), "{since:?}");
     }
 
     /// Checks that the error says what is wrong and what to do.

@@ -15,7 +15,7 @@ use crate::lease::Lease;
 pub(super) struct State {
     /// Sorted by their numbers.
     pub(super) waiters: VecDeque<Arc<Ticket>>,
-    /// The number of the last task that came to wait.
+    /// The number of the last task that came to wait, or to take a lead.
     pub(super) came: u64,
     pub(super) leads: Leads,
     /// When this process last held the lock, or one of its requests that has ended was told that

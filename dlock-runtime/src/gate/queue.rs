@@ -114,7 +114,9 @@ impl Queues {
             if let Some((number, mut place)) = lead {
                 _place = place.take_if(|_| entry.try_only);
                 let lead = Lead::new(Arc::clone(&queue) as _, number, place);
-                let ticket = Ticket::new(&self.sweep, entry, 0, Stage::Lead(lead));
+                // It came after whatever was asked under that lead.
+                state.came += 1;
+                let ticket = Ticket::new(&self.sweep, entry, state.came, Stage::Lead(lead));
                 state.leads.get(number).served = Some(Arc::clone(&ticket));
                 drop(state);
                 return Some((queue, ticket));

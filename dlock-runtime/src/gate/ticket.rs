@@ -32,7 +32,7 @@ pub(crate) struct Entry<'a> {
 /// it, so it knows whether the task is polled after them.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// Its number in the queue; 0 if it never waited there.
+    /// Its number in the queue; 0 if it opened the queue, or came to keep a lease.
     pub(super) number: u64,
     /// Needs a fresh lease.
     pub(super) fresh: bool,
