@@ -135,7 +135,10 @@ impl Queues {
                 observe::waits_in_process(key, ahead);
                 return Some((queue, ticket));
             }
-            let stays = |lease: &Arc<Lease>| lease.returns_since().is_none();
+            // A lease that has run out may not have been looked at yet, after a pause of the process.
+            // It is not ended here: what follows it would come back to these mutexes.
+            let has_time = |lease: &Lease| self.sweep.leases.now() < lease.deadline();
+            let stays = |lease: &Arc<Lease>| lease.returns_since().is_none() && has_time(lease);
             if state.leads.held().is_some_and(stays) {
                 return None;
             }

@@ -97,6 +97,22 @@ async fn a_lock_that_ran_out_is_not_busy() {
     drop(again.expect("nobody holds it"));
 }
 
+/// Also when its process goes on after a pause, and nothing else has run yet.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_ran_out_in_a_pause_is_not_busy() {
+    let (_memory, here) = manager().await;
+    let _guard = held(here.lock("k").ttl(s(3)).renew(false)).await;
+    let mut tries = pin!(here.lock("k").ttl(s(3)).try_acquire());
+    let mut pause = pin!(tokio::time::advance(s(10)));
+    poll_fn(|cx| {
+        assert!(pause.as_mut().poll(cx).is_pending(), "it lets others run");
+        let tried = tries.as_mut().poll(cx);
+        assert!(matches!(tried, Poll::Ready(Ok(_))), "{tried:?}");
+        Poll::Ready(())
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_nested_call_after_a_loss_does_not_wait_for_itself() {
     let (memory, here) = manager().await;
