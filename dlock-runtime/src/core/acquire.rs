@@ -318,6 +318,9 @@ impl Taking<'_> {
         if self.entry.fresh && taken.len() > 1 {
             // The first lease has aged while the call waited for the last one, and no renewal will
             // extend it later. A lease that surrounds the caller ends when it is to end.
+            if let Some(wait_state) = &self.wait_state {
+                wait_state.asks(manager.now());
+            }
             let renewing = manager.leases.renew_now(taken);
             let Some(renewed) = collecting.wait_for(renewing).await else {
                 return Ok(None);

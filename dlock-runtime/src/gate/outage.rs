@@ -11,18 +11,24 @@ use super::queue::Queue;
 use crate::backend::{BackendError, Progress};
 use crate::sync::Mutex;
 
-/// Where a caller waits, and since when. Read when it gives up.
+/// What a caller waits for, and since when. Read when it gives up.
 #[derive(Debug, Default)]
 pub(crate) struct WaitState(Mutex<Option<Waits>>);
 
-type Waits = (Arc<Queue>, Instant);
+#[derive(Clone, Debug)]
+enum Waits {
+    /// For its turn in this queue.
+    Queued(Arc<Queue>, Instant),
+    /// It has all of its locks, and asks the store for something itself.
+    Asks(Instant),
+}
 
 impl WaitState {
     pub(super) fn set(&self, queue: &Arc<Queue>, since: Instant) {
-        let waits = Some((Arc::clone(queue), since));
+        let waits = Some(Waits::Queued(Arc::clone(queue), since));
         let before = std::mem::replace(&mut *self.0.lock(), waits);
         // A caller that queues again keeps the probe that it has begun.
-        if let Some((before, _)) = before
+        if let Some(Waits::Queued(before, _)) = before
             && !Arc::ptr_eq(&before, queue)
             && before.key() == queue.key()
         {
@@ -30,6 +36,13 @@ impl WaitState {
             let mut probe = queue.probe.lock();
             *probe = probe.take().or(known);
         }
+    }
+
+    /// The caller has all of its locks, and waits for the store's answer from now on.
+    pub(crate) fn asks(&self, now: Instant) {
+        let before = self.0.lock().replace(Waits::Asks(now));
+        // After the mutex is released: it may be the last that refers to a queue.
+        drop(before);
     }
 
     fn get(&self) -> Option<Waits> {
@@ -43,7 +56,7 @@ impl Gate {
     /// other half to find out. It is needed even while a request is on its way, as another
     /// request may replace that before the end.
     pub(crate) fn make_sure_of_the_store(&self, wait_state: &WaitState) {
-        let Some((queue, since)) = wait_state.get() else {
+        let Some(Waits::Queued(queue, since)) = wait_state.get() else {
             return;
         };
         let is_unknown = match queue.held() {
@@ -72,8 +85,12 @@ impl Gate {
     ) -> Known {
         let now = self.leases.now();
         let silence = |asked| Progress::silence(asked, looked, waited, now);
-        let Some((queue, since)) = wait_state.get() else {
-            return Known::Held;
+        let (queue, since) = match wait_state.get() {
+            None => return Known::Held,
+            Some(Waits::Asks(asked)) => {
+                return silence(asked).map_or(Known::Nothing, Known::Outage);
+            }
+            Some(Waits::Queued(queue, since)) => (queue, since),
         };
         if let Some(lease) = queue.held() {
             let returns = lease.returns_since();

@@ -162,6 +162,17 @@ async fn a_lease_that_could_not_be_extended_is_renewed_for_the_next_task() {
     served(next).await;
 }
 
+/// It has all of its locks by then, so nobody else has kept it waiting.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_told_whether_its_leases_are_extended_is_told_of_an_outage() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let (here, _there) = renewed_late(s(3600), &FAILS, &ASKED).await;
+    let both = here.lock(["a", "b"]).renew(false);
+    is_unavailable(both.acquire_within(s(2)).await);
+    assert_eq!(ASKED.load(Ordering::SeqCst), 1);
+}
+
 /// It is for those that waited: others have all of their time, or are renewed anyway.
 #[tokio::test(start_paused = true)]
 async fn only_fixed_leases_of_several_keys_are_renewed_at_the_start() {
