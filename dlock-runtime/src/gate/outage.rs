@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Gate;
 use super::probe::Probe;
 use super::queue::Queue;
-use crate::backend::{BackendError, Progress};
+use crate::backend::{BackendError, Progress, Request};
 use crate::sync::Mutex;
 
 /// What a caller waits for, and since when. Read when it gives up.
@@ -105,23 +105,22 @@ impl Gate {
             true => Known::Held,
             false => Known::Nothing,
         };
-        let Some(request) = queue.asked(since) else {
+        let request = queue.asked(since);
+        let has_heard = |request: &Request| request.progress().heard_since(since);
+        if request.as_ref().is_some_and(has_heard) {
+            return Known::Held;
+        }
+        // Even if no request is on its way: the last one may have failed.
+        let shown = match probed(&queue, since, silence) {
+            Ok(shown) => shown,
+            Err(outage) => return Known::Outage(outage),
+        };
+        let Some(request) = request else {
             return unknown;
         };
         let progress = request.progress();
-        if progress.heard_since(since) {
-            return Known::Held;
-        }
-        let probe = queue.probe.lock().clone();
-        // A probe that began before the caller came has been silent for all of the caller's time.
-        let silent = probe.as_ref().filter(|probe| !probe.is_answered());
-        let told = silent.and_then(|probe| silence(probe.begun.max(since)));
-        if let Some(told) = told {
-            return Known::Outage(told);
-        }
-        match probe.and_then(|probe| probe.answered_since(since)) {
-            Some(Err(error)) => Known::Outage(error),
-            Some(Ok(is_held)) if is_held || progress.heard_last() => Known::Held,
+        match shown {
+            Some(is_held) if is_held || progress.heard_last() => Known::Held,
             // The leader has not asked yet, because it leaves the lock to other processes first.
             _ if progress.asked().is_none() => Known::Held,
             // Nobody has said that the lock is held, and the store may be there. If the leader's
@@ -133,6 +132,25 @@ impl Gate {
             },
         }
     }
+}
+
+/// Whether the store knows of the lock, as the last probe was told since then, or the outage that
+/// the probe met.
+fn probed(
+    queue: &Queue,
+    since: Instant,
+    silence: impl Fn(Instant) -> Option<BackendError>,
+) -> Result<Option<bool>, BackendError> {
+    let Some(probe) = queue.probe.lock().clone() else {
+        return Ok(None);
+    };
+    // A probe that began before the caller came has been silent for all of the caller's time.
+    if !probe.is_answered()
+        && let Some(outage) = silence(probe.begun.max(since))
+    {
+        return Err(outage);
+    }
+    probe.answered_since(since).transpose()
 }
 
 /// What a caller who gives up knows of the lock and its store.
@@ -156,9 +174,9 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::backend::{
-        Backend, Capabilities, Grant, LockInfo, Mode, Released, Renewed, Request,
-    };
+    use crate::backend::{Backend, Capabilities, Grant, LockInfo, Mode, Released, Renewed};
+    use crate::gate::Entry;
+    use crate::observe::{Labels, SectionSpan};
     use crate::token::FencingToken;
     use crate::{Config, LockError, LockManager};
 
@@ -452,6 +470,33 @@ mod tests {
             }
             before.abort();
         }
+    }
+
+    /// The request of the task before has failed. The next one has not asked yet, and the probe has
+    /// no answer.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_is_not_answered_tells_of_an_outage_while_nobody_asks() {
+        let second = Duration::from_secs(1);
+        let manager = LockManager::connect(Config::with_backend(Silent::default())).await;
+        let manager = manager.expect("it needs no server");
+        let gate = &manager.inner().gate;
+        let section = SectionSpan::of_nobody(Labels::of_call("key", "silent", Mode::Write));
+        let entry = Entry {
+            mode: Mode::Write,
+            ttl: second,
+            try_only: false,
+            fresh: false,
+            section: &section,
+        };
+        let joined = gate.queues.join(&Arc::from("key"), &entry);
+        let (queue, _ticket) = joined.expect("nobody is there");
+        let waits = WaitState::default();
+        waits.set(&queue, gate.leases.now());
+        let probe = Probe::begin(&gate.leases, queue.key(), None);
+        *queue.probe.lock() = Some(Arc::new(probe));
+        sleep(second).await;
+        let known = gate.known(&waits, 2 * second, second);
+        assert!(matches!(known, Known::Outage(_)), "{known:?}");
     }
 
     /// The caller is not polled when half of its time is over. When it is polled again, the time
