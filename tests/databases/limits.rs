@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock::{LockError, LockManager};
 use dlock_conformance::{Store as _, connect};
+use tokio::time::sleep;
 
 use super::{Database, DatabaseStore};
 use crate::support::locks::{held, impatient};
@@ -64,6 +65,29 @@ pub(crate) async fn a_row_that_was_given_up_stops_no_other_lock<D: Database>() {
         waiting(&store, count).await;
         asked.abort();
         let _ = asked.await;
+    }
+    another_is_had(&manager).await;
+    drop(keeper);
+}
+
+/// Nobody waits for what is undone then, again and again.
+pub(crate) async fn what_was_given_up_waits_over_few_connections<D: Database>() {
+    const SHORT: Duration = Duration::from_secs(4);
+    let store = DatabaseStore::<D>::start().await;
+    let manager = connect(store.direct().request_timeout(SHORT)).await;
+    let keeper = store.keep_new("a").await;
+    for count in 1..=3 {
+        let asked = tokio::spawn(manager.lock("a").acquire());
+        waiting(&store, count).await;
+        asked.abort();
+        let _ = asked.await;
+    }
+    // What was asked ends in the server.
+    sleep(2 * SHORT).await;
+    for _ in 0..20 {
+        let waiting = store.number(D::WAITING).await;
+        assert!(waiting <= 1, "{waiting} wait");
+        sleep(SHORT / 40).await;
     }
     another_is_had(&manager).await;
     drop(keeper);

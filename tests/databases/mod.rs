@@ -250,6 +250,7 @@ macro_rules! databases {
                 nobody_waits_for_a_row_after_the_request_timeout
                 rows_that_somebody_keeps_stop_no_other_lock
                 a_row_that_was_given_up_stops_no_other_lock
+                what_was_given_up_waits_over_few_connections
                 scripts_that_wait_leave_a_connection_to_leases
             }
             refusals {

@@ -65,7 +65,39 @@ pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: 
     guard.release().await.expect("the release");
 }
 
-/// The same, with somebody who waits, and whom no message reaches.
+/// The same: its row is not kept until then.
+pub(crate) async fn a_free_lock_is_cleaned_away_whatever_the_clock_says<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    let ahead = format!(
+        "UPDATE dlock_lock SET expires_at = {} + 600000 WHERE name = 'key'",
+        S::NOW
+    );
+    eventually("its row is still there", async || {
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        guard.release().await.expect("the release");
+        (store.execute(&ahead).await == 1).then_some(())
+    })
+    .await;
+    let rows = async || store.number("SELECT COUNT(*) FROM dlock_lock").await;
+    until("it is cleaned away", rows, |&rows| rows == 0).await;
+}
+
+/// What its readers have left is not kept for as long as it is held.
+pub(crate) async fn what_dead_readers_have_left_is_cleaned_away_under_a_writer<S: Tables>(
+    store: &mut S,
+) {
+    let manager = process(store).await;
+    let held = manager.lock("key").ttl(20 * HANG).acquire().await;
+    let held = held.expect("the lock");
+    let dead = "INSERT INTO dlock_reader (name, owner, since, expires_at)
+        VALUES ('key', 'dead', 0, 1)";
+    assert_eq!(store.execute(dead).await, 1);
+    let readers = async || store.number("SELECT COUNT(*) FROM dlock_reader").await;
+    until("it is cleaned away", readers, |&readers| readers == 0).await;
+    held.release().await.expect("it is held");
+}
+
+/// A lock that was given back by a clock that was ahead, with somebody who waits, and whom no message reaches.
 pub(crate) async fn a_free_lock_is_found_whatever_the_clock_says<S: Tables>(store: &mut S) {
     let (holder, other) = (process(store).await, process(store).await);
     let held = holder.lock("key").acquire().await.expect("the lock");

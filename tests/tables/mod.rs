@@ -106,6 +106,8 @@ macro_rules! tables {
                 a_reader_learns_that_a_writer_got_the_lock
                 a_lock_that_nobody_holds_is_free_whatever_the_clock_says
                 a_free_lock_is_found_whatever_the_clock_says
+                a_free_lock_is_cleaned_away_whatever_the_clock_says
+                what_dead_readers_have_left_is_cleaned_away_under_a_writer
             }
             foreign {
                 what_is_not_ours_is_told_and_gives_no_token_twice

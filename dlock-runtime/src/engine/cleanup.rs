@@ -209,7 +209,7 @@ impl<S: Store> Cleanup<S> {
                 Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_still_run,
                 Err(_) => {
                     let took = time.now().saturating_duration_since(asked);
-                    if took >= running.request_timeout / 2 {
+                    if took >= running.request_timeout / 4 * 3 {
                         // Waiting for an answer was pause enough.
                         backoff.reset();
                     }

@@ -38,6 +38,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) enum Priority {
     /// In the order in which they ask.
     InTurn,
+    /// Also in order, but never on more than half of the connections: nobody waits for the answer.
+    Behind,
     /// Ahead of those that wait for their turn, since leases run out otherwise.
     Urgent,
 }
@@ -55,6 +57,9 @@ pub(super) struct Connections<D: Database> {
     /// connection is allowed, there is one permit less than places: all scripts that have one may
     /// wait for rows that other sessions keep, and an urgent script must not wait for that.
     turns: Semaphore,
+    /// One of these is needed first for what nobody waits for. So however many such scripts wait for
+    /// rows that other sessions keep, they do not use up the turns.
+    behind: Semaphore,
     /// An idle connection is closed after this time.
     idle_limit: Option<Duration>,
     /// A connection that is older than this is closed when it comes back.
@@ -77,6 +82,7 @@ struct Open<D: Database> {
 struct Place<'a> {
     _place: SemaphorePermit<'a>,
     _turn: Option<SemaphorePermit<'a>>,
+    _behind: Option<SemaphorePermit<'a>>,
 }
 
 /// A connection for one script. When dropped, it is closed at once, without waiting for the server.
@@ -121,6 +127,7 @@ impl<D: Database> Connections<D> {
             came_back: Notify::new(),
             places: Semaphore::new(most),
             turns: Semaphore::new(most.saturating_sub(1).max(1)),
+            behind: Semaphore::new((most / 2).saturating_sub(1).max(1)),
             idle_limit: (!D::IS_FILE).then_some(idle),
             age_limit: config.pool.get_max_lifetime(),
             rests: AtomicBool::new(false),
@@ -208,13 +215,20 @@ impl<D: Database> Connections<D> {
 
     async fn place(&self, priority: Priority) -> Result<Place<'_>, Failed> {
         let closed = |_| self.endpoint.not_opened::<D>(sqlx::Error::PoolClosed);
+        let behind = match priority {
+            Priority::Behind => Some(self.behind.acquire().await.map_err(closed)?),
+            Priority::InTurn | Priority::Urgent => None,
+        };
         let turn = match priority {
-            Priority::InTurn => Some(self.turns.acquire().await.map_err(closed)?),
+            Priority::InTurn | Priority::Behind => {
+                Some(self.turns.acquire().await.map_err(closed)?)
+            }
             Priority::Urgent => None,
         };
         Ok(Place {
             _place: self.places.acquire().await.map_err(closed)?,
             _turn: turn,
+            _behind: behind,
         })
     }
 
@@ -319,6 +333,7 @@ impl<D: Database> Connections<D> {
 
     /// Gives out no more connections. Those in use are closed when they come back.
     pub(super) fn close(&self) {
+        self.behind.close();
         self.turns.close();
         self.places.close();
     }

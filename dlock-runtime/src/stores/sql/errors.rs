@@ -45,6 +45,16 @@ impl Failed {
             may_be_done: false,
         }
     }
+
+    /// The failure, for a call that does not wait again for a row that another session keeps.
+    pub(super) fn without_kept(self) -> Failure {
+        let is_kept = self.retry == RetryPolicy::Kept;
+        let mut failure = Failure::from(self);
+        if is_kept {
+            failure.next = Next::Stop;
+        }
+        failure
+    }
 }
 
 impl Endpoint {

@@ -23,7 +23,7 @@ pub(crate) struct Exchange {
     pub(super) begun: Instant,
     pub(super) leave: Leave,
     /// The caller waits no longer than this.
-    limit: Deadline,
+    pub(super) limit: Deadline,
 }
 
 /// Whether a request is sent. This is decided once, by whoever comes first: the task that sends it

@@ -320,7 +320,7 @@ DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN 
 -- now.
 --
 --   $key $owner
-{begin};
+{begin_brief};
 {lock};
 {number};
 {leave_queue};
@@ -424,23 +424,29 @@ SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 
 -- One row for each lock that is free or done, and has waiters. They may all be dead.
 {begin_brief};
 UPDATE dlock_meta SET cleaned_at = {now};
-DELETE FROM dlock_process WHERE alive_until <= {now};
 DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
-    SELECT 1 FROM dlock_lock l WHERE l.name = dlock_reader.name AND l.expires_at > {now});
+    SELECT 1 FROM dlock_lock l
+    WHERE l.name = dlock_reader.name AND l.mode = 'r' AND l.expires_at > {now});
 UPDATE dlock_meta SET floor = {highest} WHERE floor < {highest};
 DELETE FROM dlock_lock WHERE {is_over};
-SELECT l.name FROM dlock_lock l WHERE (l.expires_at <= {now} OR l.mode = 'd') AND l.waited = 1;
+-- As other scripts, this one comes to the processes last.
+DELETE FROM dlock_process WHERE alive_until <= {now};
+SELECT l.name FROM dlock_lock l WHERE ({is_free} OR l.mode = 'd') AND l.waited = 1;
 COMMIT
+
+--- is_free
+-- A lock that was given back while the clock was ahead is free, whatever `expires_at` says.
+(expires_at <= {now} OR (mode = 'w' AND owner = ''))
 
 --- is_over
 -- PostgreSQL has a condition of its own.
 {is_unused}
 
 --- is_unused
-expires_at <= {now} AND waited = 0 AND token <= (SELECT floor FROM dlock_meta)
+{is_free} AND waited = 0 AND token <= (SELECT floor FROM dlock_meta)
 
 --- highest
-COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0
+COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE {is_free} AND l.waited = 0
         AND l.token <= floor + $room), 0)
 
 --- check

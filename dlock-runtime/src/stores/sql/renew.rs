@@ -11,7 +11,7 @@ use super::errors::Failed;
 use super::tables::Tables;
 use crate::backend::{BackendError, Renewed, Request};
 use crate::deadline::Deadline;
-use crate::store::{Cause, Failure, Next};
+use crate::store::{Cause, Failure};
 use crate::stores::stored_owner::StoredOwner;
 
 /// How many leases are extended in one transaction. More would keep their rows from others for too
@@ -60,11 +60,7 @@ impl<D: Database> Tables<D> {
                     Err(failed) => {
                         // This lease is not tried again here, since the other leases would have to
                         // wait for the answers.
-                        let is_kept = failed.retry == RetryPolicy::Kept;
-                        let mut failure = Failure::from(failed);
-                        if is_kept {
-                            failure.next = Next::Stop;
-                        }
+                        let failure = failed.without_kept();
                         let failed = chunk
                             .iter()
                             .map(|lease| (lease.owner, Err(failure.clone())));

@@ -123,6 +123,8 @@ impl Scripts {
         let mark = label.map(D::mark).unwrap_or_default();
         let mut own_name = String::new();
         D::literal(&mut own_name, &process.to_string());
+        // Callers wait a little longer, so that the database can say what it has waited for.
+        let limit = timeout / 8 * 7;
         let compile = |source: &str| {
             let mut text = expand(source, &sources);
             for (name, value) in [
@@ -140,8 +142,8 @@ impl Scripts {
                 ("$process", own_name.clone()),
                 ("$room", ROOM.to_string()),
                 ("$shown", SHOWN_WAITERS.to_string()),
-                ("$seconds", whole_seconds(timeout).to_string()),
-                ("$timeout", timeout.as_millis().max(1).to_string()),
+                ("$seconds", whole_seconds(limit).to_string()),
+                ("$timeout", limit.as_millis().max(1).to_string()),
                 ("$tokens", TOKENS_PER_GRANT.to_string()),
             ] {
                 text = text.replace(name, &value);
@@ -313,11 +315,8 @@ fn numbers(owner: &str) -> &str {
 /// The longest wait for a row, for a database that counts in seconds. Never 0, which would mean no
 /// wait, or one without an end.
 fn whole_seconds(timeout: Duration) -> u64 {
-    let whole = timeout.as_millis().div_ceil(1000);
     // The longest time that the databases take is a year.
-    u64::try_from(whole)
-        .unwrap_or(u64::MAX)
-        .clamp(1, 31_536_000)
+    timeout.as_secs().clamp(1, 31_536_000)
 }
 
 /// How long a script that the database has received may wait before it is run: the script itself
@@ -383,6 +382,24 @@ mod tests {
         for (before, now) in before.into_iter().zip(all()) {
             assert_eq!(before, now);
         }
+    }
+
+    /// Behind a pooler, a process uses what another has prepared in the session.
+    fn are_shared<D: Database>() {
+        let of_a_process = || {
+            let scripts =
+                Scripts::new::<D>(Owner::unique(), Some("orders"), Duration::from_secs(5));
+            let quick = D::QUICK.iter();
+            quick
+                .map(|what| scripts.statement(what.statement()).name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of_a_process(), of_a_process());
+    }
+
+    #[test]
+    fn all_processes_prepare_the_same_statements() {
+        each_database!(are_shared);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::connections::Answer;
 use super::database::SqlConfig;
 use super::durability;
 use super::exchange::Exchange;
@@ -291,7 +292,12 @@ impl<D: Notifies> Store for SqlStore<D> {
             Ending::Released => "leave",
             Ending::Left | Ending::Outvoted => "leave_soon",
         };
-        let answer = tables.ask(script, args, 1, deadline, notes).await?;
+        let answer = match script {
+            "leave_soon" => tables.leave_soon(args, deadline, notes).await?,
+            _ => tables.ask(script, args, 1, deadline, notes).await?,
+        };
+        // It may have made the row.
+        tables.note_row();
         let row = answer.rows.first();
         Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
     }
@@ -328,9 +334,8 @@ impl<D: Notifies> Store for SqlStore<D> {
             owner: owner.clone(),
             ..Args::of_key(&broken.key)
         };
-        let answer = self.tables.ask(script, args, 1, deadline, notes).await?;
-        let row = answer.rows.first();
-        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
+        let asked = self.tables.ask(script, args, 1, deadline, notes);
+        Ok(self.freed(&asked.await?))
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -451,5 +456,13 @@ impl<D: Notifies> SqlStore<D> {
             sent_at,
             record: (),
         }))
+    }
+
+    /// Whether the owner had the lock, as a script that gives it back says. It may have made the
+    /// row of the lock.
+    fn freed(&self, answer: &Answer) -> Freed {
+        self.tables.note_row();
+        let row = answer.rows.first();
+        Freed::of(row.is_some_and(|row| row.int(0) == 1))
     }
 }

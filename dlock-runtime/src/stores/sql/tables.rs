@@ -17,7 +17,7 @@ use super::changes::Changes;
 use super::connections::{Answer, Connections, Priority};
 use super::database::{Database, SqlConfig};
 use super::durability::Durability;
-use super::errors::Endpoint;
+use super::errors::{Endpoint, Failed};
 use super::exchange::{Came, Exchange};
 use super::quick::Quick;
 use super::script::{CLEANED_EVERY, Scripts};
@@ -174,7 +174,9 @@ impl<D: Database> Tables<D> {
         columns: usize,
     ) -> Option<Answer> {
         let deadline = self.time.after(self.endpoint.request_timeout);
-        let answer = self.run(script, args, columns, deadline).await;
+        let script = self.scripts.fill(script, &[args]);
+        let exchange = self.begin(script, columns, Priority::Behind, deadline);
+        let answer = self.reply(&mut None, exchange).await;
         answer
             .inspect_err(|failure| {
                 if let Cause::Error(error) | Cause::NotReached(error) = &failure.cause {
@@ -250,6 +252,20 @@ impl<D: Database> Tables<D> {
         self.reply(in_flight, exchange).await
     }
 
+    /// Has a release run for which nobody waits. If another session keeps the row, the call ends: it
+    /// is the pauses between such calls that grow.
+    pub(super) async fn leave_soon(
+        self: &Arc<Self>,
+        args: Args<'_>,
+        deadline: Deadline,
+        in_flight: &mut Option<Exchange>,
+    ) -> Result<Answer, Failure> {
+        let script = self.scripts.fill("leave_soon", &[args]);
+        let exchange = self.begin(script, 1, Priority::Behind, deadline);
+        let came = self.came(in_flight, exchange).await?;
+        came.map_err(Failed::without_kept)
+    }
+
     /// Waits until no script runs, and closes all connections.
     pub(super) async fn close_idle(&self, limit: Deadline) {
         let closed = async {
@@ -265,6 +281,21 @@ impl<D: Database> Tables<D> {
         in_flight: &mut Option<Exchange>,
         exchange: Exchange,
     ) -> Result<Answer, Failure> {
+        let last_start = exchange.limit.at() - self.endpoint.request_timeout / 4;
+        let came = self.came(in_flight, exchange).await?;
+        came.map_err(|failed| match self.time.now() < last_start {
+            true => failed.into(),
+            // Another attempt would be cut off while it waits for the row, and its outcome would
+            // not be known.
+            false => failed.without_kept(),
+        })
+    }
+
+    async fn came(
+        &self,
+        in_flight: &mut Option<Exchange>,
+        exchange: Exchange,
+    ) -> Result<Came, Failure> {
         let exchange = in_flight.insert(exchange);
         let sent_at = exchange.begun;
         let Some(came) = exchange.reply(&self.time).await else {
@@ -276,7 +307,7 @@ impl<D: Database> Tables<D> {
         };
         *in_flight = None;
         match came {
-            Ok(came) => came.map_err(Failure::from),
+            Ok(came) => Ok(came),
             Err(_) => {
                 let ended = "its thread has ended; the manager was shut down";
                 let failure = Failure::stop(BackendError::unavailable(ended));

@@ -7,7 +7,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED; {limits}
 SET LOCAL statement_timeout = $timeout
 
 --- begin_brief
-{begin}; {brief}
+{begin}; SET LOCAL lock_timeout = $brief
 
 --- brief
 SET LOCAL lock_timeout = 500
@@ -105,7 +105,7 @@ WITH taken AS (
     UPDATE dlock_lock SET token = token + $tokens, owner = $owner, since = {now},
         expires_at = {now} + $ttl, waited = CASE WHEN EXISTS (
             SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner
-                AND NOT {is_dead})
+                AND NOT {is_left})
             THEN 1 ELSE 0 END
         WHERE name = $key AND mode = 'w' AND token > 0 AND expires_at <= {now} AND {is_unchanged}
             AND $owner = (SELECT q.owner FROM dlock_queue q WHERE q.name = $key
@@ -113,8 +113,14 @@ WITH taken AS (
             AND {in_time} AND {waits_for_the_disk}
         RETURNING name, token),
 passed AS (DELETE FROM dlock_queue q USING taken
-    WHERE q.name = taken.name AND (q.owner = $owner OR {is_dead}))
+    WHERE q.name = taken.name AND (q.owner = $owner OR {is_left}))
 SELECT 1, token, $ttl, {durable}, $owner FROM taken
+
+--- is_left
+-- As {is_dead}, without the name of a process in the text: behind a pooler, all processes share what
+-- a session has prepared. Whoever asks has a place, which names its process.
+q.process NOT IN (SELECT p.process FROM dlock_process p WHERE p.alive_until > {now}
+    UNION ALL SELECT m.process FROM dlock_queue m WHERE m.name = $key AND m.owner = $owner)
 
 --- quick_release
 -- Notifies as {wake} does.
