@@ -231,9 +231,9 @@ simulations() {
 # So many histories on real servers of each store, drawn anew each time. What fails is named
 # with its command here too, and servers that did not start apart from that. Without
 # optimization, logins alone keep a busy machine from anything else. Most of the time a history
-# waits, so that six at once are what two processors can do.
+# waits, so that four at once are what two processors can do.
 histories() {
-  timeout -k 30 45m cargo run --release --quiet -p dlock-histories -- --store all --histories "$1" --at-once 6
+  timeout -k 30 45m cargo run --release --quiet -p dlock-histories -- --store all --histories "$1" --at-once 4
 }
 
 install_missing

@@ -56,16 +56,23 @@ pub(crate) async fn a_permit_costs_what_a_read_lock_costs(store: &mut dyn Store)
     if store.costs().is_none() || !manager.capabilities().permits {
         return;
     }
-    let read = sections_cost(store, SECTIONS, || manager.lock("key").read()).await;
-    // With room for others, and without.
-    for most in [8, 1] {
-        let permits = || manager.lock("key").permits(most);
-        let permit = sections_cost(store, SECTIONS, permits).await;
-        assert!(
-            (SECTIONS..=read + BESIDES).contains(&permit),
-            "{permit} for {SECTIONS} permits, {read} for as many readers"
-        );
+    // On a busy machine a server may be late, and then a command is sent again.
+    let mut costs = Vec::new();
+    for _ in 0..TRIES {
+        let read = sections_cost(store, SECTIONS, || manager.lock("key").read()).await;
+        let mut permits = Vec::new();
+        // With room for others, and without.
+        for most in [8, 1] {
+            let lock = || manager.lock("key").permits(most);
+            permits.push(sections_cost(store, SECTIONS, lock).await);
+        }
+        let expected = SECTIONS..=read + BESIDES;
+        if permits.iter().all(|permit| expected.contains(permit)) {
+            return;
+        }
+        costs.push((read, permits));
     }
+    panic!("{costs:?} for {SECTIONS} readers, and for as many permits of eight and of one");
 }
 
 pub(crate) async fn a_section_costs_no_more_than_it_has_to(store: &mut dyn Store) {
@@ -151,31 +158,39 @@ pub(crate) async fn a_release_wakes_one_of_many(store: &mut dyn Store) {
     if store.costs().is_none() || !holder.capabilities().fair {
         return;
     }
+    // On a busy machine, who waits may ask more often meanwhile than it did before.
     let mut costs = Vec::new();
-    for waiters in [10, 60] {
-        let guard = held(holder.lock("key")).await;
-        let mut waiting = JoinSet::new();
-        for number in 0..waiters {
-            let manager = patient(store).await;
-            waiting.spawn(async move { manager.lock("key").run(async {}).await });
-            queued(store, &holder, "key", number + 1).await;
+    for _ in 0..TRIES {
+        let [few, _] = a_release_costs(store, &holder, 10).await;
+        let [many, anyway] = a_release_costs(store, &holder, 60).await;
+        if many - anyway <= 2.0 * few {
+            return;
         }
-        let calm = async || in_a_second(store).await;
-        let each = 2 * waiters as u64;
-        let calm = until("all wait", calm, |&cost| cost <= each).await;
-        let (before, begun) = (store.asked().await, Instant::now());
-        guard.release().await.expect("the release");
-        all_served(waiting).await;
-        let cost = (store.asked().await - before) as f64;
-        // On a busy machine this takes a while, and the cost of waiting is added.
-        let anyway = calm as f64 * begun.elapsed().as_secs_f64();
-        costs.push([cost, anyway].map(|cost| cost / (waiters + 1) as f64));
+        costs.push([few, many, anyway]);
     }
-    let [[few, _], [many, anyway]] = costs[..] else {
-        unreachable!("two rounds")
-    };
-    assert!(
-        many - anyway <= 2.0 * few,
-        "{few} for a release before ten who wait, {many} before sixty, {anyway} of it anyway"
+    panic!(
+        "for a release before ten who wait, for one before sixty, and how much of this anyway: {costs:?}"
     );
+}
+
+/// The cost of a release before so many who wait, and how much of it waiting would have cost
+/// anyway.
+async fn a_release_costs(store: &dyn Store, holder: &LockManager, waiters: usize) -> [f64; 2] {
+    let guard = held(holder.lock("key")).await;
+    let mut waiting = JoinSet::new();
+    for number in 0..waiters {
+        let manager = patient(store).await;
+        waiting.spawn(async move { manager.lock("key").run(async {}).await });
+        queued(store, holder, "key", number + 1).await;
+    }
+    let calm = async || in_a_second(store).await;
+    let each = 2 * waiters as u64;
+    let calm = until("all wait", calm, |&cost| cost <= each).await;
+    let (before, begun) = (store.asked().await, Instant::now());
+    guard.release().await.expect("the release");
+    all_served(waiting).await;
+    let cost = (store.asked().await - before) as f64;
+    // On a busy machine this takes a while, and the cost of waiting is added.
+    let anyway = calm as f64 * begun.elapsed().as_secs_f64();
+    [cost, anyway].map(|cost| cost / (waiters + 1) as f64)
 }

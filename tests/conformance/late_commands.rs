@@ -381,7 +381,7 @@ pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
         return;
     }
     let limit = 4 * store.request_timeout();
-    unless_it_stands_still(limit / 4, async || are_replaced(store, limit).await).await;
+    unless_it_stands_still(limit / 20, async || are_replaced(store, limit).await).await;
 }
 
 async fn are_replaced(store: &dyn Store, limit: Duration) {

@@ -349,7 +349,7 @@ async fn has_its_lock(store: &dyn Store) {
 /// time, but nothing could receive the answers.
 pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut dyn Store) {
     // Here the whole machine stands still, and not only the runtime.
-    let still = REQUEST_TIMEOUT / 4;
+    let still = REQUEST_TIMEOUT / 20;
     unless_it_stands_still(still, async || tells_of_no_outage(store).await).await;
 }
 

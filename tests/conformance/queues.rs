@@ -144,6 +144,15 @@ pub(super) async fn lets_others_in(
 /// With `handoff(0)`, the store alone decides: a process that waits in its queue gets the lock
 /// before the second task of the process in front of it.
 pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
+    let mut attempt = 0;
+    unless_it_stands_still(PASSED_OVER / 3, async || {
+        attempt += 1;
+        hands_nothing_over(store, &format!("key:{attempt}")).await;
+    })
+    .await;
+}
+
+async fn hands_nothing_over(store: &dyn Store, key: &str) {
     let holder = process(store).await;
     if !holder.capabilities().fair {
         return;
@@ -151,17 +160,17 @@ pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
     let here = connect(super::config(store).handoff(0)).await;
     let there = connect(super::config(store).handoff(0)).await;
     let served = Mutex::new(Vec::new());
-    let guard = held(holder.lock("key")).await;
+    let guard = held(holder.lock(key)).await;
     let wait = |manager: &LockManager, name: &'static str| {
         let served = &served;
         let body = async move { served.lock().expect("the order").push(name) };
-        Box::pin(manager.lock("key").run(body))
+        Box::pin(manager.lock(key).run(body))
     };
     let mut first = wait(&here, "first here");
-    drive_until(&mut first, queued(store, &holder, "key", 1)).await;
+    drive_until(&mut first, queued(store, &holder, key, 1)).await;
     let mut second = wait(&there, "there");
     // Who is not polled for two seconds loses its place.
-    let both_wait = drive_until(&mut second, queued(store, &holder, "key", 2));
+    let both_wait = drive_until(&mut second, queued(store, &holder, key, 2));
     drive_until(&mut first, both_wait).await;
     let mut third = wait(&here, "second here");
     poll_once(&mut third).await;

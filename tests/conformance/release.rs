@@ -93,7 +93,9 @@ pub(crate) async fn a_holder_that_died_keeps_it_no_longer(store: &mut dyn Store)
     for attempt in 0..TRIES {
         let key = format!("key:{attempt}");
         had(&other, &key).await;
-        dies(manager.lock(&key).ttl(ttl)).await;
+        // Granted too late, it is not had.
+        let died = async || dies(manager.lock(&key).ttl(ttl)).await;
+        unless_it_stands_still(ttl / 4, died).await;
         let granted = Instant::now();
         // Asked again and again: how soon a waiter is let in depends on more than the lease.
         let next = eventually("the lease ends", async || {

@@ -151,7 +151,7 @@ async fn tokens_that_end_are_asked_for_anew() {
     let service = connect(&format!("{url}?recipe=lock-service")).await;
     for restart in [false, true] {
         for waiter in [connect(&url).await, service.clone()] {
-            let ttl = Duration::from_secs(20);
+            let ttl = Duration::from_secs(60);
             let request = holder.lock("key").ttl(ttl);
             let guard = within(HANG, request.acquire()).await.expect("the lock");
             let waiting = tokio::spawn(waiter.lock("key").ttl(ttl).run(async {}));

@@ -10,6 +10,7 @@ use crate::harness::{connect, places};
 use crate::support::etcd::{EtcdServer, Setup, etcd_url};
 use crate::support::locks::{all_at_once, free, had, served};
 use crate::support::proxy::Proxy;
+use crate::support::wait::eventually;
 use crate::{EtcdStore, auth};
 
 const LOCKS: usize = 32;
@@ -125,15 +126,16 @@ async fn a_server_that_takes_few_together_gets_few() {
     had(&manager, "warm").await;
     proxy.delay(Some(ON_ITS_WAY));
     let keys = keys("key", LOCKS);
-    let (mut before, mut rounds) = (proposals(&server).await, Vec::new());
-    for _ in 0..4 {
+    // A client that does not learn it writes each place alone, and at least one release. On a
+    // busy machine, few may have gathered when the first ones leave.
+    eventually("few are written together", async || {
+        let before = proposals(&server).await;
         let done = sections(&manager, &keys).await;
         assert!(done.iter().all(Result::is_ok), "{done:?}");
-        let now = proposals(&server).await;
-        rounds.push(now - before);
-        before = now;
-    }
-    assert!(rounds[3] <= LOCKS as u64, "{rounds:?} writes");
+        let written = proposals(&server).await - before;
+        (written <= LOCKS as u64).then_some(())
+    })
+    .await;
 }
 
 /// The whole of a message that nobody hears the answer of.

@@ -27,7 +27,7 @@ fn config(server: &Server) -> Config {
 
 /// By the way that a free lock is taken, and by the one for all else.
 async fn tokens(manager: &LockManager) -> [FencingToken; 2] {
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(3);
     let write = held(manager.lock("write").ttl(ttl).renew(false)).await;
     let read = held(manager.lock("read").read().ttl(ttl).renew(false)).await;
     [write.token(), read.token()]

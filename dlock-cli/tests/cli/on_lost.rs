@@ -1,7 +1,6 @@
 //! `dlock run --on-lost signal|ignore`, when its lock is lost.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::losing::{Fault, STANDS_STILL, ends_well, short, take_away};
 use crate::support::calm::unless_it_stands_still;
@@ -51,23 +50,20 @@ async fn comes_of_a_loss(on_lost: &str, expected: i32) {
     assert_eq!(stdout(&ended).contains("told"), on_lost == "signal");
 }
 
-/// TERM comes three seconds before the loss, of which the machine may take two.
-const BEARS: Duration = Duration::from_secs(1);
-
 /// Nobody kills it: not the tool, nor who watches in its place.
 #[tokio::test]
 async fn who_is_only_told_is_told_early_and_goes_on_in_an_outage() {
-    unless_it_stands_still(BEARS, async || is_only_told(Fault::Outage).await).await;
+    unless_it_stands_still(STANDS_STILL, async || is_only_told(Fault::Outage).await).await;
 }
 
 #[tokio::test]
 async fn who_is_only_told_is_told_early_and_goes_on_without_the_tool() {
-    unless_it_stands_still(BEARS, async || is_only_told(Fault::Killed).await).await;
+    unless_it_stands_still(STANDS_STILL, async || is_only_told(Fault::Killed).await).await;
 }
 
 #[tokio::test]
 async fn who_is_only_told_is_told_early_and_goes_on_beside_a_tool_that_stands_still() {
-    unless_it_stands_still(BEARS, async || is_only_told(Fault::Stopped).await).await;
+    unless_it_stands_still(STANDS_STILL, async || is_only_told(Fault::Stopped).await).await;
 }
 
 async fn is_only_told(fault: Fault) {

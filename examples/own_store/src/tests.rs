@@ -69,7 +69,7 @@ fn a_shutdown_leaves_nothing_of_a_dropped_call() {
     runtime.expect("a runtime").block_on(async {
         let dir = TempDir::default();
         let manager = manager(dir.path()).await;
-        let busy = tokio::task::spawn_blocking(|| thread::sleep(Duration::from_secs(1)));
+        let busy = tokio::task::spawn_blocking(|| thread::sleep(Duration::from_secs(3)));
         let call = manager.lock("key").try_acquire();
         let dropped = tokio::time::timeout(Duration::from_millis(50), call).await;
         dropped.map(drop).expect_err("it has no thread");
