@@ -31,7 +31,6 @@ use crate::executor::Executor;
 use crate::in_flight::InFlight;
 use crate::reach::Reach;
 use crate::sync::Mutex;
-use crate::tables::HashMap;
 
 /// All leases of one manager, and what they share: the store, the executor for background work, and
 /// the keepers that renew them.
@@ -45,7 +44,9 @@ pub(crate) struct Leases {
     in_order: bool,
     /// Usually one keeper. The `memory:` store may need more: if the runtime on which it was
     /// connected has ended, or time is paused, the keeper runs on the runtime that takes the lease.
-    keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
+    ///
+    /// Each has the runtime on which it works. One that has moved may be there beside another.
+    keepers: Mutex<Vec<(runtime::Id, Arc<Keeper>)>>,
     /// Calls that wait for a lock.
     pub(crate) calls: InFlight,
     /// Leases that are being given back.
@@ -112,7 +113,7 @@ impl Leases {
 
 impl Drop for Leases {
     fn drop(&mut self) {
-        for keeper in self.keepers.lock().values() {
+        for (_, keeper) in self.keepers.lock().iter() {
             keeper.close();
         }
         let backend = Arc::clone(&self.backend);

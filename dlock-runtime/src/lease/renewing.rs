@@ -36,11 +36,12 @@ impl Leases {
     pub(super) fn keeper(self: &Arc<Self>) -> Arc<Keeper> {
         let runtime = self.executor.keeper_runtime();
         let mut keepers = self.keepers.lock();
-        if let Some(keeper) = keepers.get(&runtime.id()) {
+        let here = keepers.iter().find(|(id, _)| *id == runtime.id());
+        if let Some((_, keeper)) = here {
             return Arc::clone(keeper);
         }
         let keeper = Arc::new(Keeper::new(self.executor.clock()));
-        keepers.insert(runtime.id(), Arc::clone(&keeper));
+        keepers.push((runtime.id(), Arc::clone(&keeper)));
         drop(keepers);
         AtWork::begin(self, Arc::clone(&keeper), &runtime);
         keeper
@@ -83,8 +84,11 @@ impl Leases {
 
     /// Ends the leases that the store reports as gone.
     fn taken_away(&self, owners: &HashSet<Owner>) {
-        let keepers: Vec<_> = self.keepers.lock().values().cloned().collect();
-        for lease in keepers.iter().flat_map(|keeper| keeper.leases_of(owners)) {
+        let keepers = self.keepers.lock().clone();
+        for lease in keepers
+            .iter()
+            .flat_map(|(_, keeper)| keeper.leases_of(owners))
+        {
             lease.mark_gone();
         }
     }
@@ -165,13 +169,15 @@ impl Drop for AtWork {
         let Some(leases) = self.leases.upgrade() else {
             return self.keeper.close();
         };
-        let mut keepers = leases.keepers.lock();
-        let is_this = |known: &Arc<Keeper>| Arc::ptr_eq(known, &self.keeper);
-        if keepers.get(&self.runtime).is_some_and(is_this) {
-            keepers.remove(&self.runtime);
-        }
-        drop(keepers);
-        match self.keeper.other_home(self.runtime) {
+        let home = self.keeper.other_home(self.runtime);
+        leases.keepers.lock().retain_mut(|(runtime, keeper)| {
+            let is_this = Arc::ptr_eq(keeper, &self.keeper);
+            if let Some(home) = home.as_ref().filter(|_| is_this) {
+                *runtime = home.id();
+            }
+            !is_this || home.is_some()
+        });
+        match home {
             Some(home) => Self::begin(&leases, Arc::clone(&self.keeper), &home),
             None => self.keeper.close(),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockGuard, LockManager, LockScopeExt, current};
+use dlock_runtime::{Config, LockGuard, LockManager, LockScopeExt, LossReason, current};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{advance, sleep, timeout};
@@ -16,6 +16,7 @@ use crate::support::alone::alone;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, held, is_busy, is_unsupported};
 use crate::support::over_memory::Otherwise;
+use crate::support::wait::HANG;
 use crate::{connect, current_thread, one_worker, seconds as s, settle, waits};
 
 #[test]
@@ -182,6 +183,20 @@ fn leases_outlive(ttl: Duration) {
     drop(connected);
     tell.send(()).unwrap();
     assert!(taking.block_on(body).unwrap().unwrap());
+}
+
+/// The keeper has moved to where the lease was taken.
+#[test]
+fn a_loss_is_told_after_the_runtime_that_connected_has_ended() {
+    let (connected, taking) = (one_worker(), one_worker());
+    let memory = Memory::new();
+    let manager = connected.block_on(connect(&memory));
+    let lock = manager.lock("k").ttl(s(600)).renew(false);
+    let guard = taking.block_on(held(lock));
+    drop(connected);
+    assert!(memory.faults().take_away("k"), "it is held");
+    let told = taking.block_on(async { timeout(HANG, guard.lost()).await });
+    assert_eq!(told.expect("in time"), LossReason::Gone);
 }
 
 /// What looks after them ends with the runtime on which it began, and begins anew on the next.
