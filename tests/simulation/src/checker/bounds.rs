@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::history::{Call, History};
+use crate::world::At;
 
 /// How long a call may wait for its lock.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,8 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(1_500);
 /// Otherwise, the way there and back.
 const MOMENT: Duration = Duration::from_millis(20);
-/// Who has had no answer by the end, when an outage is just over, waits for one so long at most,
-/// and for no more than half of its limit.
+/// Who has had no answer by the end, when an outage is just over, or to whom the store has said that
+/// nobody has the lock, waits for one so long at most, and for no more than half of its limit.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 impl History {
@@ -41,7 +42,9 @@ impl History {
                 .state()
                 .is_troubled(call.process, call.began, waited_until, 1);
             let last_look = match bound {
-                Bound::Within(limit) if troubled => LAST_LOOK.min(limit / 2),
+                Bound::Within(limit) if troubled || self.is_idle(call, call.began + limit) => {
+                    LAST_LOOK.min(limit / 2)
+                }
                 _ => Duration::ZERO,
             };
             if waited > (limit + last_look).mul_f64(1.02) + after(stood) {
@@ -57,6 +60,24 @@ impl History {
                 self.violation(format!("{call:?} took {took:?} to give its lock back"));
             }
         }
+    }
+}
+
+impl History {
+    /// Whether no body ran under one of its locks at this time.
+    fn is_idle(&self, call: &Call, at: At) -> bool {
+        let state = self.state();
+        call.keys.iter().any(|key| {
+            let runs = |other: &Call| {
+                other.keys.contains(key)
+                    && other.entered.is_some_and(|entered| entered <= at)
+                    && other
+                        .body_ended
+                        .or(other.ended)
+                        .is_none_or(|ended| ended > at)
+            };
+            !state.calls.iter().any(runs)
+        })
     }
 }
 
