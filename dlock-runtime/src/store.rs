@@ -132,17 +132,11 @@ pub trait Store: Send + Sync + Sized + 'static {
         async {}
     }
 
-    /// Whether servers that this store itself looks after must still be told what earlier requests
-    /// have left of this lock.
+    /// Waits until servers that this store itself looks after were told what requests have left of
+    /// this lock until now. `None`: nothing that could keep the lock from anybody.
     #[doc(hidden)]
-    fn has_remains(&self, _key: &str) -> bool {
-        false
-    }
-
-    /// Waits until they were told, or do not answer.
-    #[doc(hidden)]
-    fn remains_gone(&self, _key: &str) -> impl Future<Output = ()> + Send {
-        async {}
+    fn remains(&self, _key: &str) -> Option<futures_util::future::BoxFuture<'_, ()>> {
+        None
     }
 
     /// Ends what [`open`](Self::open) began, except for tasks of [`Context::spawn`].

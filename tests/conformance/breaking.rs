@@ -159,7 +159,7 @@ async fn is_told(store: &dyn Store, attempt: usize) {
 
 pub(crate) async fn a_wrong_token_breaks_nothing(store: &mut dyn Store) {
     let mut attempt = 0;
-    unless_it_stands_still(RENEWED / 12, async || {
+    unless_it_stands_still(RENEWED / 4, async || {
         attempt += 1;
         wrong_tokens_break_nothing(store, attempt).await;
     })
@@ -291,7 +291,7 @@ pub(crate) async fn one_of_several_holders_is_broken_by_its_token(store: &mut dy
         return;
     }
     let mut attempt = 0;
-    unless_it_stands_still(RENEWED / 12, async || {
+    unless_it_stands_still(RENEWED / 4, async || {
         attempt += 1;
         one_is_broken_by_its_token(store, attempt).await;
     })

@@ -69,7 +69,7 @@ async fn it_is_kept_from_the_first_renewal_to_the_end_of_the_lease() {
     let all = asks.into_iter().flat_map(|ask| {
         [false, true].map(|waits| {
             let kept = async move || kept_with_the_lease(ask, waits).await;
-            unless_it_stands_still(TTL / 12, kept)
+            unless_it_stands_still(TTL / 4, kept)
         })
     });
     join_all(all).await;
@@ -121,7 +121,7 @@ async fn kept_with_the_lease(ask: impl Fn(LockRequest) -> LockRequest, waits: bo
 /// What a process of the version before reads: as if somebody might wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_value_of_the_lock_has_no_new_form() {
-    unless_it_stands_still(TTL / 12, async || {
+    unless_it_stands_still(TTL / 4, async || {
         let server = RedisServer::start().await;
         let manager = connect(config(&server.url())).await;
         let guard = held(manager.lock("key").ttl(TTL)).await;
@@ -137,7 +137,7 @@ async fn the_value_of_the_lock_has_no_new_form() {
 /// A lease that is handed on in its process is broken by the token of each task that had it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_that_of_the_grant_whichever_task_has_the_lease() {
-    unless_it_stands_still(TTL / 12, async || {
+    unless_it_stands_still(TTL / 4, async || {
         let server = RedisServer::start().await;
         let (manager, operator) = (
             connect(config(&server.url())).await,
@@ -173,7 +173,7 @@ async fn it_is_that_of_the_grant_whichever_task_has_the_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_died_leaves_nothing() {
-    unless_it_stands_still(TTL / 12, async || {
+    unless_it_stands_still(TTL / 4, async || {
         let server = RedisServer::start().await;
         let operator = connect(config(&server.url())).await;
         let backend = Redis::from_url(&server.url()).expect("a valid URL");
@@ -207,7 +207,7 @@ async fn no_lock_depends_on_it() {
     let all = others.into_iter().flat_map(|others| {
         [LockRequest::read, |request| request].map(|ask| {
             let without = async move || without_it(ask, others).await;
-            unless_it_stands_still(TTL / 12, without)
+            unless_it_stands_still(TTL / 4, without)
         })
     });
     join_all(all).await;

@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
+
 use super::Running;
 use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
@@ -25,7 +27,7 @@ impl<S: Store> Running<S> {
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
         // Of earlier requests: this one, too, may leave something at single voters.
-        let remains = self.has_remains(&request.key);
+        let remains = self.remains(&request.key);
         if let Some(grant) = acquisition.open(self.store.opening(request)).await? {
             return Ok(Some(grant));
         }
@@ -34,9 +36,9 @@ impl<S: Store> Running<S> {
             Asked::Held | Asked::Behind(_) => None,
             Asked::Contended => acquisition.try_again().await?,
         };
-        match grant {
-            None if remains => acquisition.try_after_remains().await,
-            grant => Ok(grant),
+        match (grant, remains) {
+            (None, Some(remains)) => acquisition.try_after(remains).await,
+            (grant, _) => Ok(grant),
         }
     }
 
@@ -192,12 +194,14 @@ impl<'a, S: Store> Acquisition<'a, S> {
 
     /// Tries once more when the store was told what earlier requests of this process have left of
     /// the lock: perhaps nothing else keeps it.
-    fn try_after_remains(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
+    fn try_after<'b>(
+        &'b mut self,
+        remains: BoxFuture<'b, ()>,
+    ) -> Rare<'b, Result<Option<Grant>, BackendError>> {
         Box::pin(async move {
-            let (running, key) = (self.running, &*self.request.key);
-            let a_moment = running.time.after(running.request_timeout / 2);
-            let gone = running.remains_gone(key);
-            if running.time.bound(a_moment, gone).await.is_err() {
+            let time = &self.running.time;
+            let a_moment = time.after(self.running.request_timeout / 2);
+            if time.bound(a_moment, remains).await.is_err() {
                 return Ok(None);
             }
             self.call.extend_for_next_question();

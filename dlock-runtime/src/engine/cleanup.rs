@@ -22,7 +22,7 @@ use super::waiters::Leaving;
 use crate::apart::{apart, outlined};
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
+use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Next, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
@@ -189,7 +189,7 @@ impl<S: Store> Cleanup<S> {
                 return;
             }
             let asked = time.now();
-            let answer = self.release().await;
+            let (answer, stops) = self.release().await;
             let may_still_run = late.is_none_or(|late| running.may_still_run(late));
             let told = answer.is_ok();
             let enough = match answer {
@@ -209,7 +209,7 @@ impl<S: Store> Cleanup<S> {
                 Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_still_run,
                 Err(_) => {
                     let took = time.now().saturating_duration_since(asked);
-                    if took >= running.request_timeout / 4 * 3 {
+                    if took >= running.request_timeout / 2 && !stops {
                         // Waiting for an answer was pause enough.
                         backoff.reset();
                     }
@@ -248,12 +248,15 @@ impl<S: Store> Cleanup<S> {
         of_late || scope.is_some_and(has_ended)
     }
 
-    async fn release(&self) -> Result<(), BackendError> {
+    /// Also returns whether the store has said that nothing can be done for now.
+    async fn release(&self) -> (Result<(), BackendError>, bool) {
         let (store, record) = (&self.running.store, self.record.as_ref());
-        let mut call = self.running.call();
-        let released = attempts!(call, |attempt| {
-            store.release(&self.request, record, self.left.ending, attempt)
-        });
-        released.map(drop)
+        let (mut call, mut stops) = (self.running.call(), false);
+        let released = attempts!(
+            call,
+            |attempt| store.release(&self.request, record, self.left.ending, attempt),
+            |failure| stops = matches!(failure.next, Next::Stop)
+        );
+        (released.map(drop), stops)
     }
 }

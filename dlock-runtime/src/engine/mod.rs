@@ -256,14 +256,10 @@ impl<S: Store> Running<S> {
         BackendError::unavailable(format!("the {} backend has stopped", self.name))
     }
 
-    /// Whether the store must still be told what earlier requests have left of this lock.
-    pub(crate) fn has_remains(&self, key: &str) -> bool {
-        self.unsettled.has(key) || self.store.has_remains(key)
-    }
-
-    pub(crate) async fn remains_gone(&self, key: &str) {
-        self.unsettled.wait_idle_of(key).await;
-        self.store.remains_gone(key).await;
+    /// Waits until the store was told what requests have left of this lock until now. `None`:
+    /// nothing.
+    pub(crate) fn remains(&self, key: &str) -> Option<BoxFuture<'_, ()>> {
+        self.unsettled.of(key).or_else(|| self.store.remains(key))
     }
 
     /// Waits until the store has been told what was left behind, and has settled itself.
@@ -532,7 +528,7 @@ pub(crate) fn context() -> Context {
 #[cfg(test)]
 impl<S: Store> Running<S> {
     /// The store must be told something of this lock, until the answer is dropped.
-    pub(crate) fn remains(&self, key: &str) -> impl Drop + use<S> {
+    pub(crate) fn leave(&self, key: &str) -> impl Drop + use<S> {
         self.unsettled.count(&Arc::from(key))
     }
 }

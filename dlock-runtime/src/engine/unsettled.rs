@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use crate::in_flight::{Counted, InFlight};
 use crate::sync::Mutex;
 use crate::tables::HashMap;
@@ -11,8 +13,9 @@ use crate::tables::HashMap;
 #[derive(Clone, Default)]
 pub(super) struct Unsettled {
     all: InFlight,
-    /// The locks of which there is something.
-    locks: Arc<Mutex<HashMap<Arc<str>, InFlight>>>,
+    /// The locks of which there is something. What comes is counted by the last of a lock's
+    /// counters: whoever waits does not wait for what comes later.
+    locks: Arc<Mutex<HashMap<Arc<str>, Vec<InFlight>>>>,
 }
 
 /// Something that the store must be told, until this is dropped.
@@ -25,16 +28,18 @@ pub(super) struct Remains {
 impl Unsettled {
     pub(super) fn count(&self, key: &Arc<str>) -> Remains {
         let of_all = self.all.count();
-        let of_lock = self
-            .locks
-            .lock()
-            .entry(Arc::clone(key))
-            .or_default()
-            .count();
+        let of_lock = {
+            let mut locks = self.locks.lock();
+            let counters = locks.entry(Arc::clone(key)).or_default();
+            if counters.is_empty() {
+                counters.push(InFlight::default());
+            }
+            counters.last().map(InFlight::count)
+        };
         Remains {
             unsettled: self.clone(),
             key: Arc::clone(key),
-            counted: Some([of_all, of_lock]),
+            counted: of_lock.map(|of_lock| [of_all, of_lock]),
         }
     }
 
@@ -43,17 +48,25 @@ impl Unsettled {
         self.all.wait_idle().await;
     }
 
-    /// Whether there is something of this lock.
-    pub(super) fn has(&self, key: &str) -> bool {
-        !self.all.is_idle() && self.locks.lock().contains_key(key)
-    }
-
-    /// Waits until there is nothing of this lock.
-    pub(super) async fn wait_idle_of(&self, key: &str) {
-        let of_lock = self.locks.lock().get(key).cloned();
-        if let Some(of_lock) = of_lock {
-            of_lock.wait_idle().await;
+    /// Waits until what there is of this lock now is gone. `None`: there is nothing.
+    pub(super) fn of(&self, key: &str) -> Option<BoxFuture<'static, ()>> {
+        if self.all.is_idle() {
+            return None;
         }
+        let earlier = {
+            let mut locks = self.locks.lock();
+            let counters = locks.get_mut(key)?;
+            let earlier = counters.clone();
+            if counters.last().is_some_and(|last| !last.is_idle()) {
+                counters.push(InFlight::default());
+            }
+            earlier
+        };
+        Some(Box::pin(async move {
+            for counter in earlier {
+                counter.wait_idle().await;
+            }
+        }))
     }
 }
 
@@ -62,8 +75,14 @@ impl Drop for Remains {
         // This wakes those who wait for it, which must not happen under the mutex.
         self.counted = None;
         let mut locks = self.unsettled.locks.lock();
-        if locks.get(&self.key).is_some_and(InFlight::is_idle) {
+        let Some(counters) = locks.get_mut(&self.key) else {
+            return;
+        };
+        if counters.iter().all(InFlight::is_idle) {
             locks.remove(&self.key);
+        } else if let Some(last) = counters.pop() {
+            counters.retain(|counter| !counter.is_idle());
+            counters.push(last);
         }
     }
 }

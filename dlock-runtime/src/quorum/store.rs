@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 
 use super::ballot::no_quorum;
 use super::election::Notes;
@@ -96,18 +96,38 @@ impl<V: Voter> Store for Quorum<V> {
     }
 
     async fn settle(&self) {
-        self.each_that_answers(|member| member.engine.settle())
-            .await;
+        let settled = self.members.iter().map(async |member| {
+            tokio::select! {
+                biased;
+                () = member.engine.settle() => {}
+                () = member.until_silent() => {}
+            }
+        });
+        join_all(settled).await;
     }
 
-    fn has_remains(&self, key: &str) -> bool {
-        let mut members = self.members.iter();
-        members.any(|member| member.engine.has_remains(key))
-    }
-
-    async fn remains_gone(&self, key: &str) {
-        self.each_that_answers(|member| member.engine.remains_gone(key))
-            .await;
+    /// If a majority has nothing left, that is enough for a grant.
+    fn remains(&self, key: &str) -> Option<BoxFuture<'_, ()>> {
+        let (mut clear, mut waits) = (0, Vec::new());
+        for member in &self.members {
+            match member.engine.remains(key) {
+                Some(remains) => waits.push((member, remains)),
+                None => clear += usize::from(member.answers()),
+            }
+        }
+        if waits.is_empty() || clear >= self.majority() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let waits = waits.into_iter().map(async |(member, remains)| {
+                tokio::select! {
+                    biased;
+                    () = remains => {}
+                    () = member.until_silent() => {}
+                }
+            });
+            join_all(waits).await;
+        }))
     }
 
     async fn shut_down(&self, _: bool, _: Deadline) {
@@ -350,28 +370,11 @@ impl<V: Voter> Quorum<V> {
     }
 }
 
-impl<V: Voter> Quorum<V> {
-    /// Waits for the voters that answer.
-    async fn each_that_answers<'a, F: Future<Output = ()>>(
-        &'a self,
-        waits_for: impl Fn(&'a Member<V>) -> F,
-    ) {
-        let waits = self.members.iter().map(async |member| {
-            tokio::select! {
-                biased;
-                () = waits_for(member) => {}
-                () = member.until_silent() => {}
-            }
-        });
-        join_all(waits).await;
-    }
-}
-
 #[cfg(test)]
 impl<V: Voter> Quorum<V> {
     /// This voter must be told something of this lock until the answer is dropped.
     pub(crate) fn remains_at(&self, voter: usize, key: &str) -> impl Drop + use<V> {
-        self.members[voter].engine.remains(key)
+        self.members[voter].engine.leave(key)
     }
 
     pub(crate) async fn stop_voter(&self, voter: usize) {

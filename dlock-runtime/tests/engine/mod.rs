@@ -1056,7 +1056,7 @@ for_each! { every_store:
     async fn a_try_waits_for_what_this_process_left<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         let left = held_by_another(&sim);
-        let remains = engine.running().expect("it runs").remains("key");
+        let remains = engine.running().expect("it runs").leave("key");
         let cleanup = async {
             sleep(10 * ROUND_TRIP).await;
             sim.release(left);
@@ -1068,19 +1068,42 @@ for_each! { every_store:
         assert_eq!(sim.holder(), Some(request.owner));
     }
 
+    /// There is always something of a lock that many calls wait for.
+    async fn a_try_does_not_wait_for_what_is_left_later<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let running = engine.running().expect("it runs");
+        let start = Instant::now();
+        let mut remains = running.leave("key");
+        let leaves = async {
+            for _ in 0..100 {
+                sleep(10 * ROUND_TRIP).await;
+                remains = running.leave("key");
+            }
+        };
+        let request = request();
+        tokio::select! {
+            tried = engine.try_acquire(&request) => assert!(tried.expect("an answer").is_none()),
+            () = leaves => panic!("it waits for ever"),
+        }
+        assert!(start.elapsed() < 50 * ROUND_TRIP, "{:?}", start.elapsed());
+        drop(remains);
+        assert!(running.remains("key").is_none(), "nothing is kept of it");
+    }
+
     /// A part of the request timeout, and for no other lock.
     async fn a_try_does_not_wait_for_long<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         let running = engine.running().expect("it runs");
         for (key, longest) in [("other", 4 * ROUND_TRIP), ("key", sim.request_timeout())] {
-            let _remains = running.remains(key);
+            let _remains = running.leave(key);
             let start = Instant::now();
             let tried = engine.try_acquire(&request()).await.expect("an answer");
             assert!(tried.is_none());
             assert!(start.elapsed() < longest, "{key}: {:?}", start.elapsed());
         }
-        assert!(!running.has_remains("key"), "nothing is kept of it");
+        assert!(running.remains("key").is_none(), "nothing is kept of it");
     }
 
     async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {

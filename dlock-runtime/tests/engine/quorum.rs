@@ -288,6 +288,24 @@ fn a_try_waits_for_what_this_process_left() {
     });
 }
 
+/// The others are enough for a grant.
+#[test]
+fn a_try_does_not_wait_for_what_is_left_at_a_minority() {
+    paused(|| async {
+        let (sims, engine) = scene().await;
+        let holder = Owner::unique();
+        sims.iter().for_each(|sim| sim.take_away(holder, TTL));
+        let store = &engine.running().expect("it runs").store;
+        let _remains: Vec<_> = (MAJORITY..VOTERS)
+            .map(|at| store.remains_at(at, "key"))
+            .collect();
+        let start = Instant::now();
+        let tried = engine.try_acquire(&request()).await.expect("an answer");
+        assert!(tried.is_none(), "others have it");
+        took_at_most(start, 10 * ROUND_TRIP, "");
+    });
+}
+
 /// A silent majority is reported within the request timeout, and recovers. Votes that others gave
 /// meanwhile go back.
 #[test]

@@ -38,7 +38,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) enum Priority {
     /// In the order in which they ask.
     InTurn,
-    /// Also in order, but never on more than half of the connections: nobody waits for the answer.
+    /// Also in order, but over one connection of four at a time: nobody waits for the answer, and it
+    /// may wait for a row that another session keeps.
     Behind,
     /// Ahead of those that wait for their turn, since leases run out otherwise.
     Urgent,

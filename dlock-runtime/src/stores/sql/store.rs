@@ -289,17 +289,14 @@ impl<D: Notifies> Store for SqlStore<D> {
                 args.ttl = time;
                 "done"
             }
+            Ending::Left | Ending::Outvoted => {
+                let left = tables.leave_soon(&request.key, args, deadline, notes);
+                return Ok(self.freed(&left.await?));
+            }
             Ending::Released => "leave",
-            Ending::Left | Ending::Outvoted => "leave_soon",
         };
-        let answer = match script {
-            "leave_soon" => tables.leave_soon(args, deadline, notes).await?,
-            _ => tables.ask(script, args, 1, deadline, notes).await?,
-        };
-        // It may have made the row.
-        tables.note_row();
-        let row = answer.rows.first();
-        Ok(Freed::of(row.is_some_and(|row| row.int(0) == 1)))
+        let asked = tables.ask(script, args, 1, deadline, notes);
+        Ok(self.freed(&asked.await?))
     }
 
     async fn raise_tokens(&self, floor: u64, deadline: Deadline) -> Attempted<()> {

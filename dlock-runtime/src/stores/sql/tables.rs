@@ -15,7 +15,7 @@ use super::batches::Batches;
 #[cfg(feature = "sqlite")]
 use super::changes::Changes;
 use super::connections::{Answer, Connections, Priority};
-use super::database::{Database, SqlConfig};
+use super::database::{Database, RetryPolicy, SqlConfig};
 use super::durability::Durability;
 use super::errors::{Endpoint, Failed};
 use super::exchange::{Came, Exchange};
@@ -29,6 +29,11 @@ use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::outlast::outlast;
 use crate::store::{Applied, Cause, Context, Failure, Next};
+use crate::sync::Mutex;
+use crate::tables::HashSet;
+
+/// As many locks are remembered at most whose rows are kept.
+const MOST_KEPT: usize = 512;
 
 /// A database that may notify clients of free locks.
 pub trait Notifies: Database {
@@ -57,6 +62,8 @@ pub struct Tables<D: Database> {
     pub(super) changes: Changes,
     /// It was said that rows which nobody needs stay in the tables.
     warned: AtomicBool,
+    /// Locks whose rows another session kept when a script was run last for which nobody waits.
+    kept: Mutex<HashSet<String>>,
     /// Notified when a lock is asked for.
     pub(super) used: Notify,
     /// Counts the scripts that are running.
@@ -89,6 +96,7 @@ impl<D: Database> Tables<D> {
             process,
             notified: AtomicBool::new(false),
             warned: AtomicBool::new(false),
+            kept: Mutex::default(),
             used: Notify::new(),
             running: InFlight::default(),
             time: context.time,
@@ -176,8 +184,8 @@ impl<D: Database> Tables<D> {
         let deadline = self.time.after(self.endpoint.request_timeout);
         let script = self.scripts.fill(script, &[args]);
         let exchange = self.begin(script, columns, Priority::Behind, deadline);
-        let answer = self.reply(&mut None, exchange).await;
-        answer
+        let came = self.came(&mut None, exchange).await;
+        came.and_then(|came| came.map_err(Failure::from))
             .inspect_err(|failure| {
                 if let Cause::Error(error) | Cause::NotReached(error) = &failure.cause {
                     self.warn_if_it_lasts(failure, error);
@@ -253,17 +261,38 @@ impl<D: Database> Tables<D> {
     }
 
     /// Has a release run for which nobody waits. If another session keeps the row, the call ends: it
-    /// is the pauses between such calls that grow.
+    /// is the pauses between such calls that grow, and the later ones are behind others.
     pub(super) async fn leave_soon(
         self: &Arc<Self>,
+        key: &str,
         args: Args<'_>,
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
         let script = self.scripts.fill("leave_soon", &[args]);
-        let exchange = self.begin(script, 1, Priority::Behind, deadline);
+        let exchange = self.begin(script, 1, self.priority_of(key), deadline);
         let came = self.came(in_flight, exchange).await?;
+        self.note_kept(key, &came);
         came.map_err(Failed::without_kept)
+    }
+
+    /// Of a script for this lock that nobody waits for.
+    fn priority_of(&self, key: &str) -> Priority {
+        match self.kept.lock().contains(key) {
+            true => Priority::Behind,
+            false => Priority::InTurn,
+        }
+    }
+
+    /// Records whether another session keeps the row of this lock.
+    fn note_kept(&self, key: &str, came: &Came) {
+        let is_kept = matches!(came, Err(failed) if failed.retry == RetryPolicy::Kept);
+        let mut kept = self.kept.lock();
+        if !is_kept {
+            kept.remove(key);
+        } else if kept.len() < MOST_KEPT {
+            kept.insert(key.to_owned());
+        }
     }
 
     /// Waits until no script runs, and closes all connections.
