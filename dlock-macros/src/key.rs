@@ -3,9 +3,10 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
 use syn::spanned::Spanned as _;
-use syn::{Expr, ExprArray, Lit};
+use syn::{Expr, ExprArray, Lit, UnOp};
 
 use crate::krate::{Crate, ours};
+use crate::lookalikes;
 use crate::mentions::Mentions;
 use crate::source;
 use crate::template::Template;
@@ -109,7 +110,7 @@ impl Key {
     pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
         self.parts().iter().try_for_each(|part| match part {
             Part::Template(template) => template.check(arguments),
-            Part::Expression(expression) => refuse_lookalikes(expression, arguments),
+            Part::Expression(expression) => lookalikes::refuse(expression, arguments),
         })
     }
 
@@ -204,10 +205,16 @@ impl Part {
     }
 }
 
-/// Whether the expression is the path of something in capitals, as constants and statics are.
+/// Whether the expression is the path of something in capitals, as constants and statics are, or
+/// what such a path refers to.
 fn is_constant(value: &Expr, arguments: &[String]) -> bool {
-    let Expr::Path(path) = ungrouped(value) else {
-        return false;
+    let path = match ungrouped(value) {
+        Expr::Path(path) => path,
+        Expr::Reference(reference) => return is_constant(&reference.expr, arguments),
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => {
+            return is_constant(&unary.expr, arguments);
+        }
+        _ => return false,
     };
     let is_argument = path
         .path
@@ -220,25 +227,6 @@ fn is_constant(value: &Expr, arguments: &[String]) -> bool {
 
 fn text(expression: &Expr) -> String {
     source::text(expression.to_token_stream())
-}
-
-/// Refuses an expression with a string that looks like a template but is none: it would name the
-/// same lock for every value of the argument.
-fn refuse_lookalikes(expression: &Expr, arguments: &[String]) -> syn::Result<()> {
-    let mentions = Mentions::of(expression.to_token_stream());
-    for name in arguments.iter().filter(|name| !mentions.contains(name)) {
-        if let Some(text) = mentions.lookalike(name) {
-            return Err(syn::Error::new(
-                text.span(),
-                format!(
-                    "this is plain text, as the key is an expression: it would name the same lock \
-                     for every `{name}`; write the key as one literal, `key = \"…<{name}>…\"`, \
-                     or use `format!(\"…{{{name}}}…\")`"
-                ),
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn parts(array: &ExprArray) -> syn::Result<Vec<Part>> {
@@ -334,8 +322,12 @@ mod tests {
             names(parse_quote!([KEY, id])),
             ["KEY, id None constant", "KEY, id None"]
         );
+        assert_eq!(names(parse_quote!(&*KEY)), ["&*KEY None constant"]);
+        assert_eq!(names(parse_quote!(*(&KEY))), ["*(&KEY) None constant"]);
         for other in [
             parse_quote!(ID),
+            parse_quote!(&ID),
+            parse_quote!(-KEY),
             parse_quote!(id),
             parse_quote!(Key),
             parse_quote!(KEY.to_owned()),

@@ -12,6 +12,7 @@ mod expand;
 mod function;
 mod key;
 mod krate;
+mod lookalikes;
 mod mentions;
 mod options;
 mod returns;
@@ -55,19 +56,23 @@ use proc_macro::TokenStream;
 /// Values in a template are escaped, so that different arguments never make the same key. A
 /// template is one string literal; anything else is an expression, and a string inside it is only
 /// text. In a template, the first `>` outside brackets, quotes and `::<…>` ends an expression; a
-/// comparison needs parentheses. The key is made when the future is first polled, before the
-/// arguments are moved into the body: the body may consume what the key mentions. What a key
-/// *expression* consumes is not available to the body.
+/// comparison or a shift needs parentheses, as in `<(id >> 4)>`. The key is made when the future is
+/// first polled, before the arguments are moved into the body: the body may consume what the key
+/// mentions. What a key *expression* consumes is not available to the body.
 ///
 /// Braces are text, as in `"cart:{<user>}"` and `"{carts}:<user>"`, since Redis Cluster reads them.
 /// In a function with arguments, an error tells of text that would make one key for all of them:
-/// `{}`, `{0}`, an argument's name in braces or behind `#` or `$`, and any name in braces if the
-/// template has no `<…>`. Write such a text as an expression: `key = String::from("{carts}")`.
+/// `{}`, `{0}`, an argument's name in braces, behind `#` or `$`, or before a `>` that closes
+/// nothing, and any name in braces if the template has no `<…>`. Write such a text as an
+/// expression: `key = String::from("{carts}")`.
 ///
 /// # The return type
 ///
 /// Without `on_error` the function returns a `Result<T, E>`, or an alias of one, with `E:
 /// From<LockError>`. With `on_error` it may return any type.
+///
+/// For the future to be `Send`, so must its output be: `Box<dyn Error + Send + Sync>`, not
+/// `Box<dyn Error>`.
 ///
 /// `on_error` is called after the arguments have moved into the body, so it can mention only those
 /// that are `Copy`, such as references.
@@ -75,9 +80,11 @@ use proc_macro::TokenStream;
 /// # The body
 ///
 /// It behaves as it would without the attribute. All arguments are dropped at its end, before the
-/// lock is given back, even those that it does not mention. Two things outlive the lock: the part
-/// of an argument that its pattern leaves unnamed, as in `(name, _): (String, Guard)`, and an
-/// argument that a key expression mentions and the body does not.
+/// lock is given back, even those that it does not mention. Four things outlive the lock: the part
+/// of an argument that its pattern leaves unnamed, as in `(name, _): (String, Guard)`; an argument
+/// `_: Guard`, if an attribute below this one might look at it, such as `#[instrument]`; the owner
+/// behind a `ref`, as in `ref name: String`; and an argument that a key expression mentions and the
+/// body does not.
 ///
 /// # With other attributes
 ///

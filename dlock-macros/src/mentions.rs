@@ -1,6 +1,6 @@
 //! What an expression mentions, as far as its tokens show.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::LitStr;
 use syn::ext::IdentExt as _;
 
@@ -8,7 +8,7 @@ use syn::ext::IdentExt as _;
 #[derive(Default)]
 pub(crate) struct Mentions {
     names: Vec<String>,
-    /// Strings in the arguments of a macro, which may be format strings.
+    /// Strings in the arguments of a macro that may format them.
     formats: Vec<LitStr>,
     /// All other strings.
     strings: Vec<LitStr>,
@@ -43,11 +43,17 @@ impl Mentions {
 
     fn walk(&mut self, tokens: TokenStream, in_macro: bool) {
         let mut after_bang = false;
+        let mut formats = true;
         for token in tokens {
             let bang = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '!');
             match token {
-                TokenTree::Group(group) => self.walk(group.stream(), in_macro || after_bang),
-                TokenTree::Ident(ident) => self.names.push(ident.unraw().to_string()),
+                TokenTree::Group(group) => {
+                    self.walk(group.stream(), in_macro || (after_bang && formats));
+                }
+                TokenTree::Ident(ident) => {
+                    formats = !is_plain_macro(&ident);
+                    self.names.push(ident.unraw().to_string());
+                }
                 TokenTree::Literal(literal) => {
                     if let Ok(text) = syn::parse2(TokenTree::from(literal).into()) {
                         let kind = if in_macro {
@@ -65,8 +71,22 @@ impl Mentions {
     }
 }
 
+/// Whether the macro of this name leaves the strings that it is given as they are.
+fn is_plain_macro(name: &Ident) -> bool {
+    const PLAIN: [&str; 7] = [
+        "vec",
+        "concat",
+        "concatcp",
+        "stringify",
+        "env",
+        "option_env",
+        "include_str",
+    ];
+    PLAIN.iter().any(|plain| name == plain)
+}
+
 /// Whether `name`, and not only the start of a longer name, follows an opening bracket.
-fn holds(text: &LitStr, bracket: char, name: &str) -> bool {
+pub(crate) fn holds(text: &LitStr, bracket: char, name: &str) -> bool {
     text.value().split(bracket).skip(1).any(|inside| {
         let tail = inside
             .strip_prefix(name)
@@ -90,5 +110,29 @@ mod tests {
         let mentions = Mentions::of(parse_quote!(format!("{sku:?}"), "<quantity.0>"));
         assert!(mentions.contains("sku"));
         assert!(mentions.lookalike("quantity").is_some());
+    }
+
+    #[test]
+    fn a_string_is_a_use_only_where_it_may_be_formatted() {
+        for plain in [
+            parse_quote!(vec!["a:{from}"]),
+            parse_quote!(vec![vec!["a:{from}"]]),
+            parse_quote!(std::concat!(env!("{from}"), "a:{from}")),
+            parse_quote!(vec!["a", ("{from}")]),
+        ] {
+            let mentions = Mentions::of(plain);
+            assert!(!mentions.contains("from"));
+            assert!(mentions.lookalike("from").is_some());
+        }
+        for formatted in [
+            parse_quote!(vec![format!("a:{from}")]),
+            parse_quote!(format!(concat!("a:", "{from}"), from = 1)),
+            parse_quote!(vec![1], format!("a:{from}")),
+            parse_quote!(own!["a:{from}"]),
+        ] {
+            let mentions = Mentions::of(formatted);
+            assert!(mentions.contains("from"));
+            assert!(mentions.lookalike("from").is_none());
+        }
     }
 }

@@ -44,6 +44,12 @@ impl Template {
             }
             let length = scan::expression(rest).map_err(|error| refuse(error.message(rest)))?;
             let expression = parse_expression(&rest[..length], literal)?;
+            if let Some(meant) = scan::operator(rest, length) {
+                return Err(refuse(format!(
+                    "in `<{meant}>`, the first `>` ends the expression; write `<({meant})>`, or \
+                     no space before the `>` if the rest is text"
+                )));
+            }
             template.values.push((expression, String::new()));
             rest = &rest[length + 1..];
         }
@@ -154,7 +160,8 @@ fn hint(text: &str) -> Option<String> {
 /// Gives the names of fields and methods the hygiene of generated code. They resolve as before, but
 /// the compiler does not propose a similar name for them, which would replace the whole literal.
 fn own_members(tokens: TokenStream) -> TokenStream {
-    let mut after_dot = false;
+    // The second dot of a range has a variable after it.
+    let mut dots = 0;
     let own = |mut token: TokenTree| {
         match &mut token {
             TokenTree::Group(group) => {
@@ -162,10 +169,11 @@ fn own_members(tokens: TokenStream) -> TokenStream {
                 *group = Group::new(group.delimiter(), own_members(group.stream()));
                 group.set_span(span);
             }
-            TokenTree::Ident(name) if after_dot => name.set_span(ours(name.span())),
+            TokenTree::Ident(name) if dots == 1 => name.set_span(ours(name.span())),
             _ => {}
         }
-        after_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+        let is_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+        dots = if is_dot { dots + 1 } else { 0 };
         token
     };
     tokens.into_iter().map(own).collect()
@@ -211,6 +219,11 @@ mod tests {
         assert_eq!(shape("<a><b>"), ["", "a", "", "b", ""]);
         assert_eq!(shape("a:<from>-><to>:b"), ["a:", "from", "->", "to", ":b"]);
         assert_eq!(
+            shape("< from > -> < to >>"),
+            ["", "from", " -> ", "to", ">"]
+        );
+        assert_eq!(shape("<a>b>=<c>"), ["", "a", "b>=", "c", ""]);
+        assert_eq!(
             shape("order:<self.shop>/<lines[0].id>"),
             ["order:", "self.shop", "/", "lines[0].id", ""]
         );
@@ -241,6 +254,7 @@ mod tests {
             "x.get::<Vec<Option<u8>>>()",
             "x.get::<fn(u8) -> u8>()",
             "(a > b)",
+            "(b >> 4)",
             "x.iter().filter(|n| **n > 3).count()",
             "s.split(\"->\").next().unwrap()",
             "s.split(\"\\\">\").next().unwrap()",
@@ -291,6 +305,10 @@ mod tests {
             ("a:<type.id>", "write `<r#type.id>`"),
             ("a:<b: u8 c>", "expression: unexpected token"),
             ("a:<let b>", "expression: expected"),
+            ("a:<b >> 4>", "write `<(b >> 4)>`"),
+            ("a:<b >= c>", "write `<(b >= c)>`"),
+            ("a:<b > c>", "write `<(b > c)>`"),
+            ("a:< b > c>:>d", "write `<(b > c)>`"),
             ("a:<b→c>", "`→` has no place"),
             ("a:<b'+c>", "`'` has no place"),
             // What stands before the string only ends with an `r`, so the string is not a raw one.
@@ -356,6 +374,18 @@ mod tests {
             ),
             ("a:#self.shop", "write `<self.shop>`"),
             ("a:$type", "write `<r#type>`"),
+            (
+                "a:<<sku>>",
+                "`<<sku>>` would name the same lock for every `sku`; write `<sku>`",
+            ),
+            (
+                "a:sku>",
+                "`sku>` would name the same lock for every `sku`; write `<sku>`",
+            ),
+            ("a:self.shop>:<sku>", "write `<self.shop>`"),
+            ("com.shop.sku>", "write `<sku>`"),
+            ("<<self.shop>>", "write `<self.shop>`"),
+            ("<sku>type>", "write `<r#type>`"),
         ] {
             let error = check(text).expect_err(text);
             assert!(error.contains(meant), "{text}: {error}");
@@ -406,6 +436,15 @@ mod tests {
             "#skunk",
             "#<sku>",
             "a $<sku>",
+            // As is the closing bracket.
+            "a:<sku>>",
+            "<sku>->",
+            "<<sku>:x",
+            "<<<sku>>>",
+            "sku->",
+            "sku.>",
+            "skunk>",
+            ">",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
@@ -422,6 +461,7 @@ mod tests {
             ("{cart}:<<a>", r#"String::from("{cart}:<a>")"#),
             ("{ sku }", r#"String::from("{ sku }")"#),
             ("#sku", r##"String::from("#sku")"##),
+            ("a:sku>", r#"String::from("a:sku>")"#),
         ] {
             let error = check(text).expect_err(text);
             let way_out_is = format!("as an expression, `{way_out}`");
@@ -436,6 +476,8 @@ mod tests {
             ("<<sku>:{}", "<<sku>:<\"{\">}", '{'),
             ("#sku:<été>", "<\"#\">sku:<été>", '#'),
             ("$sku:<été>", "<\"$\">sku:<été>", '$'),
+            ("sku>:<été>", "sku<\">\">:<été>", '>'),
+            ("<<sku>>", "<<sku<\">\">>", '>'),
         ] {
             let error = check(text).expect_err(text);
             let way_out = format!("write `<\\\"{sign}\\\">` for its `{sign}`");

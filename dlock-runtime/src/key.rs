@@ -207,6 +207,10 @@ impl<K: Clone + Into<Arc<str>>> From<&[K]> for LockKey {
     }
 }
 
+/// Stands in a name for a value that could not be shown. No name with it is taken: it has a control
+/// character.
+pub(crate) const UNSHOWN: &str = "\0<not shown>";
+
 /// Builds a key from the literals and values of a template.
 ///
 /// The result is injective: two different lists of values never make the same key. In a value, `%`
@@ -255,16 +259,15 @@ impl KeyTemplate {
     #[must_use]
     pub fn value(mut self, value: &(impl KeyPart + ?Sized), literal: &str, last: bool) -> Self {
         let stop = literal.chars().next();
-        // A `Display` that fails keeps what it has written so far. `to_string` would panic instead,
-        // which this must not add.
-        let _ = write!(
-            Escape {
-                key: &mut self.key,
-                stop
-            },
-            "{}",
-            value.shown()
-        );
+        let mut escape = Escape {
+            key: &mut self.key,
+            stop,
+        };
+        // A `Display` that fails may have written the same for every value. `to_string` would
+        // panic, which this must not add.
+        if write!(escape, "{}", value.shown()).is_err() {
+            self.key.push_str(UNSHOWN);
+        }
         match stop {
             None if last => {}
             None => self.key.push_str("%,"),

@@ -30,6 +30,7 @@ pub(super) fn complaint(template: &Template, arguments: &[String]) -> Option<Str
                 group.complaint(arguments, &example, template.values.is_empty())
             }
             '#' | '$' => named(sign, behind, arguments),
+            '>' => unopened(&text[..at], behind, arguments),
             _ => None,
         };
         complaint.map(|complaint| (sign, complaint))
@@ -122,6 +123,33 @@ fn named(sign: char, behind: &str, arguments: &[String]) -> Option<String> {
     Some(format!(
         "`{sign}` is plain text in a key: `{sign}{path}` would name the same lock for every \
          `{name}`; write `<{meant}>`"
+    ))
+}
+
+/// Refuses a name whose `>` closes nothing, since its `<` is missing or doubled. `<<name>` alone is
+/// text that somebody wanted.
+fn unopened(before: &str, behind: &str, arguments: &[String]) -> Option<String> {
+    let start = before.trim_end_matches(|c| is_of_word(c) || c == '.').len();
+    let mut path = &before[start..];
+    let name = loop {
+        let name = words(path).next()?;
+        if is_one(name, arguments) {
+            break name;
+        }
+        path = path.split_once('.')?.1;
+    };
+    if path.ends_with('.') {
+        return None;
+    }
+    let is_doubled = before[..before.len() - path.len()].ends_with('<');
+    let (why, shown) = match (is_doubled, behind.starts_with('>')) {
+        (true, false) => return None,
+        (true, true) => ("`<<` is a plain `<`", format!("<<{path}>>")),
+        (false, _) => ("a `>` without its `<` is plain text", format!("{path}>")),
+    };
+    let meant = path.replacen(name, &written(name), 1);
+    Some(format!(
+        "{why}: `{shown}` would name the same lock for every `{name}`; write `<{meant}>`"
     ))
 }
 

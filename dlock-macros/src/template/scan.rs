@@ -48,6 +48,22 @@ pub(super) fn expression(text: &str) -> Result<usize, ScanError> {
     Ok(scan.at)
 }
 
+/// What was surely meant as the expression at the start of `text`, if the `>` after `length` bytes,
+/// which ends it, is an operator: it has a space before it, and another `>` behind it.
+pub(super) fn operator(text: &str, length: usize) -> Option<&str> {
+    if !text[..length].ends_with(char::is_whitespace) {
+        return None;
+    }
+    let behind = text[length..].trim_start_matches(['>', '=']);
+    let start = text.len() - behind.len();
+    let operand = behind.split('<').next()?;
+    let (end, _) = operand
+        .match_indices('>')
+        .find(|(at, _)| !operand[..*at].ends_with(['-', '=']))?;
+    let meant = text[..start + end].trim();
+    (!operand[..end].trim().is_empty()).then_some(meant)
+}
+
 struct Scan<'a> {
     text: &'a str,
     at: usize,

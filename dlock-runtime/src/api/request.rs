@@ -160,7 +160,8 @@ impl LockRequest {
     /// gives the lock back. Requests inside `body` for the same key re-enter.
     ///
     /// The result is the body's own output, or the reason why it did not run or was stopped.
-    /// Dropping the future drops the body, then releases in the background.
+    /// Dropping the future drops the body, then releases in the background. For it to be `Send`,
+    /// so must the body's output be: `Box<dyn Error + Send + Sync>`, not `Box<dyn Error>`.
     pub fn run<F: Future>(self, body: F) -> Run<F> {
         Run::new(self.manager, self.key, self.options, body)
     }

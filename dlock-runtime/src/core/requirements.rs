@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
-use crate::key::{LockKey, MAX_KEY_BYTES, Shown};
+use crate::key::{LockKey, MAX_KEY_BYTES, Shown, UNSHOWN};
 use crate::limits;
 use crate::options::{Options, Shapes};
 
@@ -39,13 +39,22 @@ pub(crate) fn check_constants(key: &LockKey, shapes: Shapes) -> Result<(), LockE
             let Some(value) = value_over(argument, name) else {
                 continue;
             };
-            let value = Shown(value);
+            let meant = match value.strip_prefix('{') {
+                // Without the format spec, which a template does not have.
+                Some(inside) => {
+                    let inside = inside.split([':', '}']).next().unwrap_or(inside);
+                    format!("<{}>", inside.trim())
+                }
+                None => value.to_owned(),
+            };
+            let (value, meant) = (Shown(value), Shown(&meant));
             return Err(LockError::InvalidKey {
                 key: Shown(name).to_string(),
                 reason: format!(
                     "it contains `{value}` as text, and is the same for every `{argument}`, since \
-                     only a literal in the attribute is a template; write `key = \"…{value}…\"` \
-                     there"
+                     only a literal in the attribute is a template; write `key = \"…{meant}…\"` \
+                     there, or `key = String::from(…)` around the constant if this very text is \
+                     meant"
                 ),
             });
         }
@@ -53,14 +62,15 @@ pub(crate) fn check_constants(key: &LockKey, shapes: Shapes) -> Result<(), LockE
     Ok(())
 }
 
-/// The part of the name that looks like a value of a template over this argument: `<id>` or
-/// `<id.as_str()>` for `id`.
+/// The part of the name that looks like a value of a template or of a format string over this
+/// argument: `<id>`, `<id.as_str()>` or `{id:?}` for `id`.
 fn value_over<'a>(argument: &str, name: &'a str) -> Option<&'a str> {
-    name.match_indices('<').find_map(|(at, _)| {
+    name.match_indices(['<', '{']).find_map(|(at, bracket)| {
+        let closing = if bracket == "<" { '>' } else { '}' };
         let behind = name[at + 1..].strip_prefix(argument)?;
         let is_longer = behind.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-        let value = name[at..].split_inclusive('>').next()?;
-        (!is_longer && value.ends_with('>')).then_some(value)
+        let value = name[at..].split_inclusive(closing).next()?;
+        (!is_longer && value.ends_with(closing)).then_some(value)
     })
 }
 
@@ -74,6 +84,9 @@ pub(crate) fn check_prefix(text: &str, namespace: &str, max_bytes: usize) -> Res
             "it is {length} bytes long with its namespace, and at most {most} are allowed; use a \
              shorter name or a hash of the long part"
         )
+    } else if text.contains(UNSHOWN) {
+        "a value of it could not be shown, as its `Display` failed; write a value that can be shown"
+            .to_owned()
     } else if let Some(control) = text.chars().find(|c| c.is_control()) {
         format!("it holds the control character {control:?}; leave it out or encode it")
     } else {
@@ -309,7 +322,10 @@ impl ShortTtl {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
+    use crate::key::KeyTemplate;
     use crate::options::Part;
 
     #[test]
@@ -323,9 +339,22 @@ mod tests {
         assert!(reason("a\nb".into()).contains("control"));
         assert!(reason("\n".repeat(1 << 20).into()).contains("bytes"));
         assert!(reason("x".repeat(513).into()).contains("513 bytes"));
+        let unshown = KeyTemplate::new("a:").value(&Fails, ":b", true).finish();
+        assert!(reason(unshown.into()).contains("could not be shown"));
+        let unshown = KeyTemplate::new("").value(&Fails, "", true).finish();
+        assert!(reason(unshown.into()).contains("could not be shown"));
         let longest = LockKey::from("x".repeat(512));
         assert!(check_key(&longest, "", MAX_KEY_BYTES).is_ok());
         assert!(check_key(&longest, "ns", MAX_KEY_BYTES).is_err());
+    }
+
+    struct Fails;
+
+    impl fmt::Display for Fails {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a")?;
+            Err(fmt::Error)
+        }
     }
 
     #[test]
@@ -333,18 +362,34 @@ mod tests {
         const ARGUMENTS: &[&str] = &["day", "self"];
         const PARTS: &[Part] = &[part(&[]), part(ARGUMENTS)];
         let refused = |names: &[&str]| check_constants(&names.into(), Shapes::Known(PARTS)).err();
-        for (text, value) in [
-            ("a:<day>", "<day>"),
-            ("<day.name()>:b", "<day.name()>"),
-            ("<days>:<self.day>", "<self.day>"),
+        for (text, value, meant) in [
+            ("a:<day>", "<day>", "<day>"),
+            ("<day.name()>:b", "<day.name()>", "<day.name()>"),
+            ("<days>:<self.day>", "<self.day>", "<self.day>"),
+            ("a:{day}", "{day}", "<day>"),
+            ("{{day}}", "{day}", "<day>"),
+            ("{days}:{self.day:?}", "{self.day:?}", "<self.day>"),
         ] {
             let error = refused(&["a", text]).expect(text).to_string();
             assert!(error.contains(&format!("contains `{value}`")), "{error}");
+            let instead = format!("write `key = \"…{meant}…\"`");
+            assert!(error.contains(&instead), "{error}");
             assert!(refused(&["a", "b", text]).is_some(), "{text}");
             assert!(refused(&[text, "a"]).is_none(), "{text}");
             assert!(check_constants(&text.into(), Shapes::Keys).is_ok());
         }
-        for text in ["a", "<days>", "<day", "day>", "<today>", "{day}", ""] {
+        for text in [
+            "a",
+            "<days>",
+            "<day",
+            "day>",
+            "<today>",
+            "{days}",
+            "{day",
+            "day}",
+            "{week}:day",
+            "",
+        ] {
             assert!(refused(&["a", text]).is_none(), "{text}");
         }
     }

@@ -30,4 +30,9 @@ async fn format_spec(sku: u32) -> Result<u32, LockError> {
     Ok(sku)
 }
 
+#[distributed_lock(key = "shard:<id >> 4>")]
+async fn operator(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
 fn main() {}

@@ -55,6 +55,16 @@ async fn one_of_two(sku: &str) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "stock:<<sku>>")]
+async fn doubled_brackets(sku: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "stock:sku>")]
+async fn without_the_opening_bracket(sku: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
 struct Shop;
 
 impl Shop {

@@ -135,6 +135,47 @@ async fn a_boxed_self_too_and_what_has_no_name_below_a_comment() {
     );
 }
 
+/// An attribute below might look at what has no name.
+#[distributed_lock(key = String::from(name))]
+#[tracing::instrument(skip_all)]
+#[allow(clippy::toplevel_ref_arg)]
+async fn outliving(
+    name: &str,
+    _: Probe,
+    (_inside, _): (Probe, Probe),
+    ref _owner: Probe,
+    _inside_too: Probe,
+) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_outlives_the_lock() {
+    let log = Log::default();
+    let probe = |name| Probe(name, Arc::clone(&log));
+    let pair = (probe("inside"), probe("unnamed"));
+    let call = outliving(
+        "a",
+        probe("wild"),
+        pair,
+        probe("owner"),
+        probe("inside too"),
+    );
+    alone(call).await.expect("it is free");
+    let mut lines = lines(&log);
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "inside locked",
+            "inside too locked",
+            "owner free",
+            "unnamed free",
+            "wild free"
+        ]
+    );
+}
+
 #[tokio::test]
 async fn nothing_is_lost_when_the_lock_is_not_had() {
     let log = Log::default();

@@ -1,5 +1,7 @@
 //! Keys that are expressions.
 
+use std::sync::LazyLock;
+
 use dlock::{LockError, LockKey, distributed_lock};
 
 use crate::support::{ShopError, alone, held};
@@ -27,6 +29,45 @@ const TEMPLATE: &str = "report:<day>";
 #[distributed_lock(key = TEMPLATE)]
 async fn constant_that_reads_as_a_template(day: &str) -> Result<String, LockError> {
     Ok(held() + day)
+}
+
+const STOCK: &str = "stock:{sku}";
+
+#[distributed_lock(key = STOCK)]
+async fn constant_that_reads_as_a_format_string(sku: &str) -> Result<String, LockError> {
+    Ok(held() + sku)
+}
+
+static LAZY: LazyLock<String> = LazyLock::new(|| STOCK.to_owned());
+
+#[distributed_lock(key = &**LAZY)]
+async fn what_a_static_refers_to(sku: &str) -> Result<String, LockError> {
+    Ok(held() + sku)
+}
+
+#[distributed_lock(key = String::from(STOCK))]
+async fn meant_as_text(sku: &str) -> Result<String, LockError> {
+    Ok(held() + sku)
+}
+
+#[distributed_lock(key = STOCK)]
+async fn hash_tag_of_no_argument(user: &str) -> Result<String, LockError> {
+    Ok(held() + user)
+}
+
+#[distributed_lock(key = STOCK.replace("{sku}", sku))]
+async fn filled_in_by_a_call(sku: &str) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = match sku { "" => "<none>".to_owned(), _ => format!("stock:{sku}") })]
+async fn one_of_two(sku: &str) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = vec![format!("stock:{sku}"), "<all>".into()])]
+async fn formatted_in_a_list(sku: &str) -> Result<String, LockError> {
+    Ok(held())
 }
 
 struct Keys;
@@ -113,6 +154,10 @@ async fn any_key() {
     alone(async {
         assert_eq!(constant().await.expect("free"), "constant");
         assert_eq!(format_string("mug").await.expect("free"), "stock:mug");
+        assert_eq!(filled_in_by_a_call("mug").await.expect("free"), "stock:mug");
+        assert_eq!(one_of_two("mug").await.expect("free"), "stock:mug");
+        let formatted = formatted_in_a_list("mug").await;
+        assert_eq!(formatted.expect("free"), "stock:mug + <all>");
         let order = Order {
             id: 3,
             names: vec!["a".to_owned(), "b".to_owned()],
@@ -138,6 +183,8 @@ async fn a_constant_is_no_template() {
             (Keys.several_in_one().await, "<self.day>"),
             (in_an_array("monday").await, "<day>"),
             (beside_a_template("monday").await, "<day>"),
+            (constant_that_reads_as_a_format_string("mug").await, "{sku}"),
+            (what_a_static_refers_to("mug").await, "{sku}"),
         ] {
             let error = refused.expect_err(text);
             assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
@@ -150,9 +197,19 @@ async fn a_constant_is_no_template() {
         let keys = [
             constant_without_the_name_of_an_argument("<day>").await,
             constant_without_arguments().await,
+            hash_tag_of_no_argument(":a").await,
+            meant_as_text(":a").await,
         ];
         let keys = keys.map(|key| key.expect("free"));
-        assert_eq!(keys, ["report:<day> + a:<day>", "report:<day>"]);
+        assert_eq!(
+            keys,
+            [
+                "report:<day> + a:<day>",
+                "report:<day>",
+                "stock:{sku}:a",
+                "stock:{sku}:a"
+            ]
+        );
         assert_eq!(argument_in_capitals("<KEY>").await, "<KEY>");
     })
     .await;

@@ -44,6 +44,11 @@ async fn paths() -> Result<String, LockError> {
     Ok(held())
 }
 
+#[distributed_lock(key = "<code[..len]>/<code[from..len]>/<(0..len).count()>")]
+async fn ranges(code: &str, from: usize, len: usize) -> Result<String, LockError> {
+    Ok(held())
+}
+
 #[distributed_lock(key = "a<<b->{<id>}{other}%>")]
 async fn text(id: u8) -> Result<String, LockError> {
     Ok(held())
@@ -95,6 +100,32 @@ async fn macros(id: u32) -> Result<String, LockError> {
     Ok(held())
 }
 
+/// As chrono's `format` with a directive that it does not know.
+struct Unshown;
+
+impl fmt::Display for Unshown {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Err(fmt::Error)
+    }
+}
+
+#[distributed_lock(key = "day:<day>")]
+async fn a_value_that_cannot_be_shown(day: Unshown) -> Result<(), LockError> {
+    unreachable!("it has no key");
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_shown_makes_no_key() {
+    let refused = alone(a_value_that_cannot_be_shown(Unshown)).await;
+    let error = refused.expect_err("no key");
+    assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
+    let error = error.to_string();
+    assert!(
+        error.contains("a value of it could not be shown"),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn expressions_are_shown() {
     alone(async {
@@ -105,6 +136,7 @@ async fn expressions_are_shown() {
         assert_eq!(fields_and_calls(&order).await.expect("free"), "4:2:true");
         assert_eq!(operators(3, 2).await.expect("free"), "true/5/-3/other/1");
         assert_eq!(paths().await.expect("free"), "named/named/named/255");
+        assert_eq!(ranges("blue", 1, 3).await.expect("free"), "blu/lu/3");
         assert_eq!(text(7).await.expect("free"), "a<b->{7}{other}%>");
         assert_eq!(
             hash_tag_of_text(7).await.expect("free"),
