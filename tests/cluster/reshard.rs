@@ -13,7 +13,9 @@ use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, may_move, url};
 use crate::support::critical::{Section, Tokens};
 use crate::support::lent::Lent;
-use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
+use crate::support::locks::{
+    self, had, held, impatient, is_busy, is_unavailable, queued, says, served,
+};
 use crate::support::wait::{HANG, eventually, until, within};
 
 const KEY: &str = "key";
@@ -279,6 +281,37 @@ async fn token_comes_later(more: &str) {
     assert!(guard.is_held());
     guard.release().await.expect("the release");
     nothing_left(&cluster).await;
+}
+
+/// The lock has gone ahead, and the key that lists its readers has not: they are not gone for a
+/// writer that asks there, gets no majority, and gives back what it has.
+#[tokio::test]
+async fn readers_that_come_later() {
+    let cluster = Cluster::start(LONG).await;
+    let more = "?quorum=masters";
+    let (holder, other) = (
+        connect(&cluster.url(more)).await,
+        connect(&cluster.url(more)).await,
+    );
+    let guard = held(holder.lock(KEY).read().ttl(20 * HANG)).await;
+    let [slot, from, to] = may_move(slots(&cluster, more).await[0]);
+    cluster.open_slot(slot, from, to).await;
+    let is_lock = |key: &str| key.ends_with(&format!("{{{KEY}}}"));
+    assert_eq!(cluster.go_ahead([slot, from, to], is_lock).await, 1);
+    for _ in 0..3 {
+        is_busy(within(HANG, other.lock(KEY).try_acquire()).await);
+    }
+    nothing_to_give_back(&other).await;
+    cluster.move_slot(slot, from, to).await;
+    let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+    let keys: Vec<String> = cluster.servers[to].command(&words).await;
+    assert!(keys.iter().any(|key| is_lock(key)), "{keys:?}");
+    guard.release().await.expect("the release");
+}
+
+/// Its shutdown waits for that.
+async fn nothing_to_give_back(manager: &LockManager) {
+    within(HANG, manager.shutdown()).await;
 }
 
 /// The lock and its counter have gone ahead, and the queue has not: who comes, and

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use tokio::io::{AsyncWriteExt as _, BufStream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
@@ -99,6 +100,24 @@ async fn a_server_that_cannot_write_is_unavailable() {
         // A busy machine may miss the short request timeout.
         healed(&manager).await;
     }
+}
+
+/// Nothing was done, so there is nothing to undo, however long that lasts.
+#[tokio::test]
+async fn what_is_refused_for_now_leaves_nothing_to_undo() {
+    let server = RedisServer::start().await;
+    let manager = connect(config(&server.url()).request_timeout(REQUEST_TIMEOUT)).await;
+    had(&manager, "key").await;
+    let words = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    server.command::<()>(&words).await;
+    for key in ["a", "b", "c", "d", "e"] {
+        let lock = manager.lock(key).read();
+        is_unavailable(within(HANG, lock.try_acquire()).await);
+    }
+    sleep(REQUEST_TIMEOUT).await;
+    let before = server.calls("evalsha");
+    sleep(4 * REQUEST_TIMEOUT).await;
+    assert_eq!(server.calls("evalsha"), before);
 }
 
 /// Redis 6.2 looks at its `min-replicas-to-write` before a command, and not within a script: a

@@ -92,6 +92,21 @@ async fn tokens_rise_also_when_redis_forgets() {
 }
 
 /// A lock is one key under the documented name, with a ttl; a free one is none.
+/// An operator has deleted the lock's own key, and a writer was inside meanwhile. The key that lists
+/// the readers was left, and more of them have come.
+#[tokio::test]
+async fn a_reader_whose_lock_is_gone_is_not_one_of_those_who_come() {
+    let server = RedisServer::start().await;
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let reader = held(one.lock("key").read().ttl(Duration::from_secs(6))).await;
+    let deleted: u32 = server.command(&["DEL", &lock_name("key")]).await;
+    assert_eq!(deleted, 1);
+    had(&other, "key").await;
+    let beside = held(other.lock("key").read()).await;
+    within(HANG, reader.lost()).await;
+    beside.release().await.expect("it is held");
+}
+
 #[tokio::test]
 async fn a_lock_is_a_key_with_a_ttl() {
     let server = RedisServer::start().await;

@@ -290,12 +290,16 @@ impl Connection {
         let send = |batch| self.deliver(batch);
         poll_fn(|context| {
             loop {
-                if dispatcher.send(&self.0.batcher, send, context).is_ready()
-                    || driver.as_mut().poll(context).is_ready()
-                {
+                if dispatcher.send(&self.0.batcher, send, context).is_ready() {
                     return Poll::Ready(());
                 }
-                if !dispatcher.deliver(context) {
+                let is_over = driver.as_mut().poll(context).is_ready();
+                // Answers may have come together with the end.
+                let goes_on = dispatcher.deliver(context);
+                if is_over {
+                    return Poll::Ready(());
+                }
+                if !goes_on {
                     return Poll::Pending;
                 }
             }

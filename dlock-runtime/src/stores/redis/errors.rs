@@ -110,6 +110,11 @@ pub(super) fn is_unknown(error: &ServerError) -> bool {
     code_of(error) == UNKNOWN
 }
 
+/// Whether a script had begun when a key of it was found to be at another node.
+pub(super) fn within_script(error: &ServerError) -> bool {
+    code_of(error) == NOT_HERE
+}
+
 /// Whether the server refuses to write because too few replicas follow it.
 pub(super) fn lacks_replicas(error: &ServerError) -> bool {
     code_of(error) == NO_REPLICAS

@@ -91,10 +91,13 @@ impl RedisStore {
         let mut found = Vec::new();
         let info = self.ask_over(server, tag, commands::identity(), deadline);
         let info = match info.await {
-            Err(failure) if failure.applied != Applied::Answered => {
-                return vec![self.not_reached(tag, failure)];
-            }
-            info => info.ok(),
+            Ok(info) => Some(info),
+            Err(Failure {
+                cause: Cause::Error(_),
+                applied: Applied::Answered | Applied::No,
+                ..
+            }) => None,
+            Err(failure) => return vec![self.not_reached(tag, failure)],
         };
         let info = info.and_then(|info| redis::from_redis_value::<InfoDict>(info).ok());
         if let Some(version) = info.and_then(|info| info.get::<String>("redis_version")) {

@@ -115,7 +115,7 @@ impl RedisStore {
         if let Cause::Error(error) = &failure.cause {
             let said = format_args!("dlock cannot look after its waiters: {error}");
             outlast(|| match failure.applied {
-                Applied::Answered => tracing::warn!(target: "dlock::store", "{said}"),
+                Applied::Answered | Applied::No => tracing::warn!(target: "dlock::store", "{said}"),
                 _ => tracing::debug!(target: "dlock::store", "{said}"),
             });
         }

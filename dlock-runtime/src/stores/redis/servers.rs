@@ -14,7 +14,7 @@ use super::config::Electorate;
 use super::connection::Connection;
 use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
-use super::errors::{RetryPolicy, classify, lacks_replicas};
+use super::errors::{RetryPolicy, classify, lacks_replicas, within_script};
 use super::names::{Keyspace, Part};
 use super::scripts;
 use super::subscriptions::Subscriptions;
@@ -379,7 +379,12 @@ impl RedisStore {
                     notes.in_flight = None;
                     foreign
                 }
-                ForeignCounter => self.no_number(from, key, deadline).await,
+                ForeignCounter => {
+                    notes.in_flight = Some(from.clone());
+                    let foreign = self.no_number(from, key, deadline).await;
+                    notes.in_flight = None;
+                    foreign
+                }
                 _ => endpoint.refused(&error),
             };
             let next = match policy {
@@ -394,6 +399,10 @@ impl RedisStore {
             };
             let applied = match policy {
                 Moved | Ask => Applied::No,
+                // These come before a script has written anything: a server does not interrupt one
+                // that has (<https://redis.io/docs/latest/develop/programmability/eval-intro/>).
+                Retry | Reconnect => Applied::No,
+                Cluster if !within_script(&error) => Applied::No,
                 _ => Applied::Answered,
             };
             Failure::new(Cause::Error(cause), next, applied)

@@ -45,6 +45,9 @@ local function take(waited)
   if mode == 'w' then
     redis.call('SET', lock, 'w:' .. owner .. waited, 'PX', ARGV[3])
   else
+    if held == 'free' then
+      forget_readers()
+    end
     let_in(owner, ttl, held == 'free' and owner)
   end
   return granted()

@@ -154,6 +154,9 @@ local function state()
     return 'done', owner
   elseif mode ~= 'r' then
     return 'foreign'
+  elseif IN_SLOT and #KEYS == 1 then
+    -- A writer asks, and the readers may still be at the node that the slot leaves.
+    return 'read'
   end
   redis.call('ZREMRANGEBYSCORE', readers, '-inf', text(now()))
   if redis.call('EXISTS', readers) == 0 then
@@ -161,6 +164,15 @@ local function state()
     return 'free'
   end
   return 'read'
+end
+
+-- Readers of before are out if nobody has the lock: perhaps only its own key was lost. They must
+-- not count among those who come. (Once a script has written something, a server whose memory is
+-- full refuses it nothing more. So nothing is written if there are none.)
+local function forget_readers()
+  if redis.call('EXISTS', readers) == 1 then
+    redis.call('DEL', readers)
+  end
 end
 
 -- Lets a reader in, beside the readers who are in already if there are any. The
@@ -284,6 +296,9 @@ local function advance(held, here)
       local mark = caller and '+' or UNCLAIMED
       redis.call('SET', lock, 'w:' .. owner .. ';' .. text(now()) .. mark, 'PX', text(ms))
     else
+      if not shared then
+        forget_readers()
+      end
       redis.pcall('SET', since_key(owner), text(now()), 'PX', text(ms))
       ms = let_in(caller and owner or owner .. UNCLAIMED, ms, owner)
       shared = true
