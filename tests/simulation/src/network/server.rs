@@ -160,10 +160,6 @@ impl Visit {
 /// So many nanoseconds the clocks of a server and its replica differ at the most.
 const CLOCKS_APART: i64 = 200_000_000;
 
-/// When a lock ran out that a server has lost, is found in so many steps back from its loss.
-const STEPS: u32 = 60;
-const STEP: Duration = Duration::from_millis(50);
-
 pub(crate) struct Server<S: Service> {
     pub(crate) id: ServerId,
     pub(crate) world: Arc<World>,
@@ -295,15 +291,9 @@ impl<S: Service> Server<S> {
             // What it has lost was held until now.
             let keys: BTreeSet<_> = state.grants.keys().map(|(key, _)| key.clone()).collect();
             for key in keys {
-                // Or until a moment ago, and nobody has looked since.
-                let mut before = (0..STEPS).map(|steps| now.saturating_sub(STEP * steps));
-                let until = before.find(|at| {
-                    let mut service = state.service.clone();
-                    service.is_held(&mut Visit::at(state.clock, *at), &key)
-                });
-                if let Some(until) = until {
-                    let known = state.freed.entry(key).or_insert(until);
-                    *known = until.max(*known);
+                let mut visit = Visit::at(state.clock, now);
+                if state.service.is_held(&mut visit, &key) {
+                    state.freed.insert(key, now);
                 }
             }
             let before = std::mem::replace(&mut state.service, service);
