@@ -82,7 +82,8 @@ pub(crate) async fn what_was_given_up_waits_over_few_connections<D: Database>() 
         asked.abort();
         let _ = asked.await;
     }
-    // What was asked ends in the server.
+    // What was asked ends in the server, and so does the first attempt to undo each. Nothing shows
+    // when: it is what comes later that is looked at.
     sleep(2 * SHORT).await;
     for _ in 0..20 {
         let waiting = store.number(D::WAITING).await;

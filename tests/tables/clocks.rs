@@ -43,10 +43,8 @@ pub(crate) async fn a_reader_learns_that_a_writer_got_the_lock<S: Tables>(store:
     assert_eq!(shown.expect("the writer").holders[0].owner, "ahead");
 }
 
-/// It was given back by a clock that was ahead.
-pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: Tables>(
-    store: &mut S,
-) {
+/// A process whose lock was given back by a clock that was ahead.
+async fn given_back_ahead<S: Tables>(store: &S) -> LockManager {
     let manager = process(store).await;
     let ahead = format!(
         "UPDATE dlock_lock SET expires_at = {} + 600000 WHERE name = 'key'",
@@ -58,6 +56,14 @@ pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: 
         (store.execute(&ahead).await == 1).then_some(())
     })
     .await;
+    manager
+}
+
+/// It was given back by a clock that was ahead.
+pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: Tables>(
+    store: &mut S,
+) {
+    let manager = given_back_ahead(store).await;
     let shown = manager.inspect("key").await.expect("inspect");
     assert!(shown.is_none(), "{shown:?}");
     let guard = within(HANG, manager.lock("key").try_acquire()).await;
@@ -67,17 +73,7 @@ pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: 
 
 /// The same: its row is not kept until then.
 pub(crate) async fn a_free_lock_is_cleaned_away_whatever_the_clock_says<S: Tables>(store: &mut S) {
-    let manager = process(store).await;
-    let ahead = format!(
-        "UPDATE dlock_lock SET expires_at = {} + 600000 WHERE name = 'key'",
-        S::NOW
-    );
-    eventually("its row is still there", async || {
-        let guard = manager.lock("key").acquire().await.expect("the lock");
-        guard.release().await.expect("the release");
-        (store.execute(&ahead).await == 1).then_some(())
-    })
-    .await;
+    let manager = given_back_ahead(store).await;
     let rows = async || store.number("SELECT COUNT(*) FROM dlock_lock").await;
     until("it is cleaned away", rows, |&rows| rows == 0).await;
 }
@@ -97,7 +93,8 @@ pub(crate) async fn what_dead_readers_have_left_is_cleaned_away_under_a_writer<S
     held.release().await.expect("it is held");
 }
 
-/// A lock that was given back by a clock that was ahead, with somebody who waits, and whom no message reaches.
+/// A lock that was given back by a clock that was ahead, with somebody who waits, and whom no
+/// message reaches.
 pub(crate) async fn a_free_lock_is_found_whatever_the_clock_says<S: Tables>(store: &mut S) {
     let (holder, other) = (process(store).await, process(store).await);
     let held = holder.lock("key").acquire().await.expect("the lock");

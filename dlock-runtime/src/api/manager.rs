@@ -147,7 +147,8 @@ impl LockManager {
     /// lease, is asked only about the returned ones. The cost of finding them still grows with the
     /// store: in Redis one `SCAN` for a thousand keys, in etcd a request for 5000 of them, in
     /// ZooKeeper one list and a request for every 400 folders in it, in memcached one walk
-    /// through its items (three before 1.6.19, if there are more than 200). A database returns all of them to one query.
+    /// through its items (three before 1.6.19, if there are more than 200). A database returns all
+    /// of them to one query.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

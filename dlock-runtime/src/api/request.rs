@@ -271,8 +271,8 @@ impl<Runs> LockRequest<Runs> {
     /// time of zero is a `try`: it does not wait, and fails with [`LockError::Busy`]. Ten years are
     /// the most.
     ///
-    /// After a longer time, the call fails with [`LockError::Timeout`], or with [`LockError::Unavailable`] if the
-    /// store did not answer.
+    /// When a longer time has passed, the call fails with [`LockError::Timeout`], or with
+    /// [`LockError::Unavailable`] if the store did not answer.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

@@ -259,7 +259,13 @@ impl<S: Store> Running<S> {
     /// Waits until the store was told what requests have left of this lock until now. `None`:
     /// nothing.
     pub(crate) fn remains(&self, key: &str) -> Option<BoxFuture<'_, ()>> {
-        self.unsettled.of(key).or_else(|| self.store.remains(key))
+        match (self.unsettled.of(key), self.store.remains(key)) {
+            (Some(here), Some(there)) => Some(Box::pin(async move {
+                here.await;
+                there.await;
+            })),
+            (here, there) => here.or(there),
+        }
     }
 
     /// Waits until the store has been told what was left behind, and has settled itself.

@@ -31,15 +31,15 @@ impl Unsettled {
         let of_lock = {
             let mut locks = self.locks.lock();
             let counters = locks.entry(Arc::clone(key)).or_default();
-            if counters.is_empty() {
-                counters.push(InFlight::default());
-            }
-            counters.last().map(InFlight::count)
+            let last = counters.pop().unwrap_or_default();
+            let counted = last.count();
+            counters.push(last);
+            counted
         };
         Remains {
             unsettled: self.clone(),
             key: Arc::clone(key),
-            counted: of_lock.map(|of_lock| [of_all, of_lock]),
+            counted: Some([of_all, of_lock]),
         }
     }
 

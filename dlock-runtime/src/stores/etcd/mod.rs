@@ -68,8 +68,9 @@ impl Etcd {
     /// password are percent-encoded.
     ///
     /// With `?recipe=lock-service`, the server's own Lock call does the waiting; there are no
-    /// readers, no permits and no `once` then. `etcds://…?ca=<path>` trusts the authority whose certificate is in that file,
-    /// in place of the system's. `cert=<path>&key=<path>` is the certificate of this client.
+    /// readers, no permits and no `once` then. `etcds://…?ca=<path>` trusts the authority whose
+    /// certificate is in that file, in place of the system's. `cert=<path>&key=<path>` is the
+    /// certificate of this client.
     /// Nothing is connected before the first use.
     ///
     /// # Errors

@@ -399,8 +399,9 @@ impl RedisStore {
             };
             let applied = match policy {
                 Moved | Ask => Applied::No,
-                // These come before a script has written anything: a server does not interrupt one
-                // that has (<https://redis.io/docs/latest/develop/programmability/eval-intro/>).
+                // These come before a script has written anything: a server refuses nothing more to
+                // one that has (`scriptVerifyWriteCommandAllow` in script.c of Redis 7, and
+                // `lua_write_dirty` in scripting.c before).
                 Retry | Reconnect => Applied::No,
                 Cluster if !within_script(&error) => Applied::No,
                 _ => Applied::Answered,

@@ -310,14 +310,16 @@ impl<D: Database> Tables<D> {
         in_flight: &mut Option<Exchange>,
         exchange: Exchange,
     ) -> Result<Answer, Failure> {
-        let last_start = exchange.limit.at() - self.endpoint.request_timeout / 4;
+        let limit = exchange.limit.at();
         let came = self.came(in_flight, exchange).await?;
-        came.map_err(|failed| match self.time.now() < last_start {
-            true => failed.into(),
-            // Another attempt would be cut off while it waits for the row, and its outcome would
-            // not be known.
-            false => failed.without_kept(),
-        })
+        came.map_err(
+            |failed| match self.time.now() + self.endpoint.request_timeout / 4 < limit {
+                true => failed.into(),
+                // Another attempt would be cut off while it waits for the row, and its outcome would
+                // not be known.
+                false => failed.without_kept(),
+            },
+        )
     }
 
     async fn came(

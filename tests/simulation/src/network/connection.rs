@@ -1,5 +1,6 @@
 //! One connection of a process to a server.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,11 +22,21 @@ pub(crate) struct Connection<S: Service> {
     /// cut.
     start: (u32, u32),
     state: Mutex<State>,
+    /// What was sent and not run. Each of these arrives once, and then the first of them is run: a
+    /// server that stands still for longer than it seemed does not put one behind another.
+    there: Mutex<VecDeque<Sent<S>>>,
     /// When the last that is on its way to the client arrives.
     last_back: LastBack,
     /// The client knows that it broke.
     broken: Flag,
 }
+
+/// When a command was sent, and who waits for its answer.
+type Sent<S> = (
+    At,
+    <S as Service>::Command,
+    oneshot::Sender<<S as Service>::Answer>,
+);
 
 /// What comes back over one connection comes in order.
 #[derive(Clone, Default)]
@@ -63,6 +74,7 @@ impl<S: Service> Connection<S> {
             start: (server.starts(), server.cuts(process)),
             server: Arc::clone(server),
             state: Mutex::default(),
+            there: Mutex::default(),
             last_back: LastBack::default(),
             broken: Flag::default(),
         }))
@@ -114,8 +126,9 @@ impl<S: Service> Connection<S> {
                 self.process, self.server.id, self.number
             )
         });
+        self.there().push_back((sent, command, tell));
         let this = Arc::clone(self);
-        world.at(arrives, move || this.arrived(sent, command, tell));
+        world.at(arrives, move || this.arrives());
         if breaks {
             self.state()
                 .dead
@@ -137,13 +150,24 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    fn there(&self) -> MutexGuard<'_, VecDeque<Sent<S>>> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrives(self: Arc<Self>) {
+        if let Some(until) = self.server.stands_until() {
+            let this = Arc::clone(&self);
+            return self.server.world.at(until, move || this.arrives());
+        }
+        let first = self.there().pop_front();
+        if let Some((sent, command, tell)) = first {
+            self.arrived(sent, command, tell);
+        }
+    }
+
     fn arrived(self: Arc<Self>, sent: At, command: S::Command, tell: oneshot::Sender<S::Answer>) {
         let (server, world) = (&self.server, &self.server.world);
         let now = world.now();
-        if let Some(until) = server.stands_until() {
-            let this = Arc::clone(&self);
-            return world.at(until, move || this.arrived(sent, command, tell));
-        }
         let (gone, lost) = {
             let state = self.state();
             let gone = state.closed || self.broken.is_set();
