@@ -73,7 +73,7 @@ pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: 
 
 /// The same: its row is not kept until then.
 pub(crate) async fn a_free_lock_is_cleaned_away_whatever_the_clock_says<S: Tables>(store: &mut S) {
-    let manager = given_back_ahead(store).await;
+    let _cleans = given_back_ahead(store).await;
     let rows = async || store.number("SELECT COUNT(*) FROM dlock_lock").await;
     until("it is cleaned away", rows, |&rows| rows == 0).await;
 }
