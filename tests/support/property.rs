@@ -41,8 +41,9 @@ where
         ..config
     };
     hear_panics();
-    let heard = panics().len();
     let result = TestRunner::new(config).run(&inputs, |input| {
+        // A panic is of this input and of none before it.
+        let heard = panics().len();
         test(input)?;
         // Of other threads: those of a manager.
         match panics().get(heard..) {

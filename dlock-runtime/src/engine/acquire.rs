@@ -17,7 +17,9 @@ use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
-use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
+use crate::store::{
+    Abandoned, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
+};
 use crate::token::FencingToken;
 
 impl<S: Store> Running<S> {
@@ -274,25 +276,27 @@ impl<'a, S: Store> Acquisition<'a, S> {
 
     /// Asks until the store has answered. The command must name its owner.
     async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
+        let mut lost_before = false;
         loop {
-            if let Some(take) = outlined(self.attempt(want)).await?
-                && let Some(asked) = self.answered(take)
-            {
-                return Ok(asked);
+            if let Some(take) = outlined(self.attempt(want)).await? {
+                if let Some(asked) = self.answered(take) {
+                    return Ok(asked);
+                }
+                if lost_before {
+                    self.call.failed(Failure::lost_at_once()).await?;
+                } else {
+                    lost_before = true;
+                    self.call.give_more_time();
+                }
             }
         }
     }
 
-    /// What the answer means. `None`: the store must be asked again.
+    /// What the answer means. `None`: what the store gave has ended already, so it must be asked
+    /// again.
     fn answered(&mut self, take: Take<S>) -> Option<Asked<S>> {
         let (there, asked) = match take {
-            Take::Granted(granted) => {
-                let grant = self.granted(granted);
-                if grant.is_none() {
-                    self.call.extend_for_next_question();
-                }
-                return grant.map(Asked::Granted);
-            }
+            Take::Granted(granted) => return self.granted(granted).map(Asked::Granted),
             Take::PlaceLost(record) => {
                 self.place_lost(record);
                 return None;
@@ -344,7 +348,6 @@ impl<'a, S: Store> Acquisition<'a, S> {
             let (request, abandoned) = (self.request.clone(), Abandoned::at_rest(Some(record)));
             self.running.clean_up(request, abandoned, &left);
         }
-        self.call.give_more_time();
     }
 
     /// The store has granted the lock. `None`: it has been lost already.

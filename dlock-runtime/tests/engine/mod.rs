@@ -2153,6 +2153,31 @@ fn who_has_lost_its_place_takes_another() {
     }
 }
 
+/// A store that takes back all that it gives, as soon as it has given it, is not asked for ever.
+#[test]
+fn who_loses_each_place_at_once_is_told() {
+    for waits in [false, true] {
+        paused(|| async move {
+            let (sim, engine) = start::<Session>().await;
+            sim.state().places_lost.extend([false; 10_000]);
+            let (request, start) = (request(), Instant::now());
+            let told = if waits {
+                engine.acquire(&request).await
+            } else {
+                let tried = engine.try_acquire(&request).await;
+                tried.map(|grant| grant.expect("nobody else has it"))
+            };
+            let error = told.expect_err("no place of it lasts");
+            assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("ended at once"), "{error}");
+            let limit = sim.request_timeout() + ROUND_TRIP;
+            assert!(start.elapsed() <= limit, "{:?}", start.elapsed());
+            let asked = sim.sent().len();
+            assert!(asked < 500, "it pauses between its questions: {asked}");
+        });
+    }
+}
+
 /// A runtime stands still when the lock is passed on to it. The lock is held for its ttl, and then
 /// others get it.
 #[test]

@@ -8,7 +8,7 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Protocol, Server, all_end_well, number, words};
+use super::{Protocol, Server, all_end_well, number, told_at_connecting, words};
 use crate::property::SECRET;
 
 struct Etcd;
@@ -197,4 +197,10 @@ fn said() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn a_member_that_talks_nonsense_is_told() {
     all_end_well::<Etcd>(4, said(), 8);
+}
+
+/// Of such a lease, each lock would have ended as soon as it was had.
+#[test]
+fn a_lease_that_is_none_is_told() {
+    told_at_connecting::<Etcd>([begins(), grpc(0, &[]), ends("0", "")].concat());
 }

@@ -12,7 +12,7 @@ use etcd_client::{Client, LeaseGrantOptions, LeaseGrantResponse};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::errors::{ErrorClass, Failed};
+use super::errors::{ErrorClass, Failed, unexpected_answer};
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use crate::deadline::Deadline;
@@ -84,6 +84,10 @@ impl Leases {
         let sent_at = self.members.time.now();
         let grant = |mut client: Client| async move { client.lease_grant(seconds, None).await };
         match self.members.ask(deadline, grant).await {
+            // No server does this. A lock would end before its time.
+            Ok(granted) if granted.id() == 0 || granted.ttl() < seconds => {
+                Err(unexpected_answer(&self.members.settings.place()).with(Applied::No))
+            }
             Ok(granted) => Ok((granted, sent_at)),
             // If the answer is lost, the lease ends by itself, with nothing attached.
             Err(failed) => Err(Failure::from(failed).with(Applied::No)),

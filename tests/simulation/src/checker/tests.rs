@@ -384,25 +384,45 @@ fn a_call_works_since_its_lease_was_used_first() {
 
 #[test]
 fn a_call_ends_within_its_time() {
-    for (waits, troubled, may_be) in [
-        (SECOND, false, true),
-        (SECOND * 11 / 10, false, false),
-        (SECOND * 3 / 2, true, true),
-        (SECOND * 8 / 5, true, false),
+    enum Meanwhile {
+        Held,
+        Free,
+        Trouble,
+    }
+    use Meanwhile::{Free, Held, Trouble};
+    for (waits, meanwhile, may_be) in [
+        (SECOND, Held, true),
+        (SECOND * 11 / 10, Held, false),
+        (SECOND * 3 / 2, Free, true),
+        (SECOND * 8 / 5, Free, false),
+        (SECOND * 3 / 2, Trouble, true),
+        (SECOND * 8 / 5, Trouble, false),
     ] {
         let scene = Scene::new();
-        if troubled {
+        let other = asked(OTHER, Mode::Write);
+        let held = match meanwhile {
+            Free => None,
+            Held | Trouble => {
+                let token = scene.ask(0, &other).expect("it is free");
+                Some(scene.enters(OTHER, token))
+            }
+        };
+        if let Trouble = meanwhile {
             scene.strikes(Fault::AnswersLost);
         }
         let call = scene.begins(ONE, "within", Mode::Write);
         scene.pass(waits);
+        if let Some(body) = held {
+            scene.history.leaves(body);
+            scene.release(other.owner);
+        }
         let token = scene.ask(0, &asked(ONE, Mode::Write)).expect("it is free");
         let body = scene
             .history
             .enters(call, ONE, vec![(0, token)], Mode::Write);
         scene.history.leaves(body);
         scene.history.ends(call, Bound::Within(SECOND), &Ok(()));
-        assert_eq!(scene.found() == 0, may_be, "{waits:?}, {troubled}");
+        assert_eq!(scene.found() == 0, may_be, "{waits:?}");
     }
 }
 
