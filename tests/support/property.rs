@@ -132,7 +132,7 @@ pub(crate) fn is_plain_text(text: &str) -> TestCaseResult {
             || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     // The SQL that makes missing tables is ours, and is told whole.
-    let told = text.split(" or run: CREATE TABLE").next();
+    let told = text.split(": CREATE TABLE").next();
     if text.contains(unprintable) || told.is_some_and(|told| told.len() > 1_500) {
         let start: String = text.chars().take(600).collect();
         return Err(TestCaseError::fail(format!(
