@@ -8,9 +8,11 @@ use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{connect, key_on, lock_name};
 use crate::support::calm::unless_it_stands_still;
-use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
+use crate::support::cluster::{Cluster, LONG, MASTERS, SHORT, follows};
 use crate::support::ghosts::Processes;
-use crate::support::locks::{self, had, healed_at, held, is_busy, is_unavailable, says};
+use crate::support::locks::{
+    self, had, healed_at, held, is_busy, is_unavailable, queued, says, served,
+};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -136,6 +138,52 @@ async fn outlives_a_silent_master() {
     let token = guard.token();
     within(HANG, guard.release()).await.expect("the release");
     assert!(held(other.lock(key.as_str())).await.token() > token);
+}
+
+/// While one master says nothing, a lock of another is not waited for any more. The connection to
+/// that one stays: others may listen over it.
+#[tokio::test]
+async fn what_is_left_at_one_master_does_not_wait_for_another() {
+    unless_it_stands_still(STILL, leaves_one_beside_another).await;
+}
+
+async fn leaves_one_beside_another() {
+    let cluster = Cluster::start(LONG).await;
+    let url = cluster.url("");
+    let (holder, waiter) = (connect(&url).await, connect(&url).await);
+    let [silent, other] = [key_on(&cluster, 0).await, key_on(&cluster, 1).await];
+    let [silent_guard, other_guard] = [
+        held(holder.lock(silent.as_str())).await,
+        held(holder.lock(other.as_str())).await,
+    ];
+    let waits = |key: &str| tokio::spawn(waiter.lock(key).acquire());
+    let (waits_on, is_served) = (waits(&silent), waits(&other));
+    queued(&holder, &silent, 1).await;
+    queued(&holder, &other, 1).await;
+    let clients = async || -> String {
+        let words = ["CLIENT", "LIST", "TYPE", "pubsub"];
+        cluster.servers[1].command(&words).await
+    };
+    let id = |client: &str| client.split(' ').next().map(str::to_owned);
+    let listening = until("it listens", clients, |all| !all.is_empty()).await;
+    let listening = id(&listening).expect("a number");
+    other_guard.release().await.expect("the release");
+    served(is_served)
+        .await
+        .release()
+        .await
+        .expect("the release");
+    cluster.servers[0].pause();
+    until("nobody listens there", clients, String::is_empty).await;
+    let all: String = cluster.servers[1].command(&["CLIENT", "LIST"]).await;
+    assert!(
+        all.lines()
+            .any(|client| id(client).as_ref() == Some(&listening)),
+        "{listening}: {all}"
+    );
+    cluster.servers[0].resume();
+    silent_guard.release().await.expect("the release");
+    served(waits_on).await.release().await.expect("the release");
 }
 
 /// Waits until the replica of a master has what was written for this lock.

@@ -17,8 +17,14 @@ pub(super) enum Address {
 #[cfg(feature = "url")]
 impl Address {
     /// `None` for port 0, where nobody listens. A server gives this port for itself if it listens
-    /// only at another one, for example for TLS.
+    /// only at another one, for example for TLS. `None` also for a host that no server has: it is
+    /// shown in messages and logs, so it must not need escaping.
     pub(super) fn at(host: &str, port: u16) -> Option<Self> {
+        /// Longer than the name of any host (RFC 1035, 2.3.4).
+        const TOO_LONG: usize = 256;
+        if host.len() >= TOO_LONG || !host.escape_debug().eq(host.chars()) {
+            return None;
+        }
         Some(Self::Host {
             host: host.to_owned(),
             port: NonZeroU16::new(port)?,
@@ -63,10 +69,6 @@ impl Address {
             None => return None,
             Some(port) => port.parse().ok()?,
         };
-        // The host is shown in messages and logs, so it must not need escaping.
-        if !host.escape_debug().eq(host.chars()) {
-            return None;
-        }
         Self::at(host, port)
     }
 

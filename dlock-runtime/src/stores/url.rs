@@ -12,6 +12,7 @@ use percent_encoding::percent_decode_str;
 
 use super::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::key::Shown;
 
 /// The form of the URLs of one store.
 pub(super) struct Form {
@@ -335,10 +336,10 @@ impl StoreUrl<'_> {
     }
 
     /// The path of a file, in an error.
-    fn shown<'p>(&self, path: &'p str) -> &'p str {
+    fn shown<'p>(&self, path: &'p str) -> Shown<'p> {
         match self.may_be_password {
-            true => "…",
-            false => path,
+            true => Shown("…"),
+            false => Shown(path),
         }
     }
 }

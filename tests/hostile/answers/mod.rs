@@ -271,9 +271,15 @@ fn says_where(error: &LockError, port: u16) -> TestCaseResult {
     is_plain(error)?;
     let said = error.to_string();
     let names_lock = CALLS.iter().any(|name| said.contains(&format!("`{name}")));
-    // Of a quorum, those are named that are not there, and a master is where the
-    // sentinels say that it is.
-    let places = [&*format!("127.0.0.1:{port}"), "127.0.0.2:1", "redis master"];
+    // Of a quorum, those are named that are not there. A master is where the sentinels say that it
+    // is, and a node of a cluster where the nodes say.
+    let places = [
+        &*format!("127.0.0.1:{port}"),
+        "127.0.0.2:1",
+        "redis master",
+        "redis cluster node at ",
+        "connections to cluster at ",
+    ];
     let named = names_lock || places.iter().any(|place| said.contains(place));
     prop_assert!(named, "neither the lock nor the server: {}", said);
     Ok(())
@@ -293,8 +299,13 @@ fn all_end_well<P: Protocol>(cases: u32, said: impl Strategy<Value = Vec<u8>>, h
 
 /// A server that says this to all but how a session begins: nothing of ours gives up.
 fn told_at_connecting<P: Protocol>(said: Vec<u8>) {
+    told_after::<P>(2, said);
+}
+
+/// A server that says this to all but the first questions.
+fn told_after<P: Protocol>(honest: usize, said: Vec<u8>) {
     let script = Script {
-        honest: 2,
+        honest,
         steps: vec![Step::Says(said)],
     };
     LazyLock::force(&LOG);

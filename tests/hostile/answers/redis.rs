@@ -8,7 +8,7 @@ use proptest::sample::select;
 use tokio::io::{AsyncWriteExt as _, BufStream};
 use tokio::net::TcpStream;
 
-use super::{Protocol, Server, all_end_well, number, words};
+use super::{Protocol, Server, all_end_well, number, told_after, words};
 use crate::property::SECRET;
 use crate::support::resp::{command, honest};
 
@@ -226,4 +226,29 @@ fn sentinels_that_talk_nonsense_are_told() {
 #[test]
 fn nodes_of_a_quorum_that_talk_nonsense_are_told() {
     all_end_well::<Redlock>(2, said(), 8);
+}
+
+/// The first questions are those with which connections begin.
+const CONNECTED: std::ops::RangeInclusive<usize> = 7..=12;
+
+#[test]
+fn a_scan_without_an_end_is_told() {
+    for honest in CONNECTED {
+        told_after::<Redis>(honest, b"*2\r\n$1\r\n5\r\n*0\r\n".to_vec());
+    }
+}
+
+#[test]
+fn a_counter_below_zero_grants_nothing() {
+    for honest in CONNECTED {
+        told_after::<Redis>(honest, b":-9223372036854775808\r\n".to_vec());
+    }
+}
+
+/// Nodes are named in messages and logs.
+#[test]
+fn a_node_whose_name_does_something_to_a_terminal_is_not_shown() {
+    let slots = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$5\r\n\x1b[31m\r\n:7\r\n";
+    told_after::<Cluster>(0, slots.to_vec());
+    told_after::<Sentinel>(0, b"*2\r\n$5\r\n\x1b[31m\r\n$1\r\n7\r\n".to_vec());
 }

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 
 use etcd_client::{Client, GetOptions, KeyValue, TxnOp};
 
-use super::errors::Failed;
+use super::errors::unexpected_answer;
 use super::inspect::{Listing, read_all};
 use super::members::{KEYS_AT_ONCE, Members};
 use super::names::{Range, range_of};
 use crate::backend::Listed;
 use crate::deadline::Deadline;
+use crate::store::Failure;
 
 /// How many names are in one page.
 const PAGE: i64 = 5000;
@@ -55,7 +56,7 @@ impl Survey {
         members: &Members,
         most: usize,
         deadline: Deadline,
-    ) -> Result<Option<Listed>, Failed> {
+    ) -> Result<Option<Listed>, Failure> {
         if !self.ranges.is_empty() {
             self.read_page(members, deadline).await?;
             if self.ranges.is_empty() {
@@ -85,7 +86,7 @@ impl Survey {
         Ok(None)
     }
 
-    async fn read_page(&mut self, members: &Members, deadline: Deadline) -> Result<(), Failed> {
+    async fn read_page(&mut self, members: &Members, deadline: Deadline) -> Result<(), Failure> {
         let Some((first, end)) = self.ranges.last().cloned() else {
             return Ok(());
         };
@@ -104,8 +105,14 @@ impl Survey {
             self.found.extend(place.or_else(|| names.read_mark(text)));
         }
         match (page.kvs().last(), self.ranges.last_mut()) {
-            // The next page begins with the first name that may follow this one.
-            (Some(last), Some(range)) if page.more() => range.0 = [last.key(), b"\0"].concat(),
+            (Some(last), Some(range)) if page.more() => {
+                // No server goes back. One that did would be asked for ever.
+                if last.key() < &*range.0 {
+                    return Err(unexpected_answer(&members.settings.place()));
+                }
+                // The next page begins with the first name that may follow this one.
+                range.0 = [last.key(), b"\0"].concat();
+            }
             _ => drop(self.ranges.pop()),
         }
         Ok(())

@@ -209,7 +209,7 @@ impl RuntimeConnection {
                     continue;
                 }
             };
-            backoff.reset();
+            let began = time.now();
             self.state.send_replace(State::Ready(connection.clone()));
             missed();
             // Until it breaks, is discarded, or the server has moved.
@@ -221,6 +221,12 @@ impl RuntimeConnection {
             self.state.send_replace(State::Idle);
             missed();
             locator.refresh_if_slot();
+            // Who was woken asks again at once. A server that ends each connection as soon as it is
+            // open would be asked without a pause.
+            match time.now() >= began + longest {
+                true => backoff.reset(),
+                false => backoff.wait(time).await,
+            }
         }
     }
 }

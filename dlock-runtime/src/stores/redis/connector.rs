@@ -174,7 +174,9 @@ impl Connector {
         let is_strict = durability::is_strict(answers.collect());
         self.is_strict.store(is_strict, Ordering::Release);
         let error = match floor {
-            Value::Int(floor) => return Ok(floor.unsigned_abs()),
+            Value::Int(floor) => {
+                return u64::try_from(floor).map_err(|_| endpoint.unexpected_answer());
+            }
             Value::ServerError(error) => error,
             _ => return Err(endpoint.unexpected_answer()),
         };

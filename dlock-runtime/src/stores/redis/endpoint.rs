@@ -151,8 +151,9 @@ impl Endpoint {
     /// The sentinels name this server, but its own role is not master.
     pub(super) fn not_the_master(&self, role: &str) -> BackendError {
         BackendError::unavailable(format!(
-            "{self} says that its role is `{role}`, and locks are kept on a master only; a \
-             failover may be under way"
+            "{self} says that its role is `{}`, and locks are kept on a master only; a failover \
+             may be under way",
+            Shown(role)
         ))
     }
 
@@ -183,9 +184,10 @@ impl Endpoint {
         meaning::foreign(
             self,
             format_args!(
-                "the key `{}` holds a {found} that {} not write; remove it, or keep dlock's keys \
+                "the key `{}` holds a {} that {} not write; remove it, or keep dlock's keys \
                  apart with another namespace or database",
                 Shown(&name),
+                Shown(found),
                 match self.space {
                     Keyspace::Redisson(_) => "dlock and Redisson did",
                     _ => "dlock did",

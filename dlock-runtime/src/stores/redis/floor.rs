@@ -75,7 +75,7 @@ impl RedisStore {
         );
         let answer = self.exchange(key, how, deadline, notes, &raise).await?;
         match answer.value {
-            Value::Int(counter) if counter.unsigned_abs() >= to => match how {
+            Value::Int(counter) if u64::try_from(counter).is_ok_and(|at| at >= to) => match how {
                 How::Confirmed => self.check_replicas(&answer),
                 _ => Ok(()),
             },

@@ -128,7 +128,7 @@ impl RedisStore {
                 return Ok(false);
             };
             let server = server.connection(deadline).await?;
-            let scan = commands::scan(self.space(), listing.cursor, prefix);
+            let scan = commands::scan(self.space(), listing.cursor.at, prefix);
             let answer = self.ask_over(&server, prefix, scan, deadline).await?;
             let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
                 return Err(unexpected_answer(&server));
@@ -136,7 +136,9 @@ impl RedisStore {
             let keys = names.iter().filter_map(|name| self.space().key_of(name));
             let keys = keys.filter(|key| key.starts_with(prefix));
             listing.found.extend(keys.map(ToOwned::to_owned));
-            listing.cursor = next;
+            if !listing.cursor.goes_on(next) {
+                return Err(unexpected_answer(&server));
+            }
             if next == 0 {
                 listing.servers.pop_front();
             }
@@ -180,11 +182,42 @@ impl RedisStore {
         };
         Ok(Listing {
             servers,
-            cursor: 0,
+            cursor: Cursor::default(),
             found: BTreeSet::new(),
             ahead: VecDeque::new(),
             locks: Vec::new(),
         })
+    }
+}
+
+/// How far the scan of a server has come.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    at: u64,
+    /// An earlier one, and how many steps that was ago.
+    mark: u64,
+    steps: u64,
+}
+
+impl Cursor {
+    /// Goes on to the next one; 0 is the end. `false`: the server has gone round in a circle. No
+    /// server does (`dictScan` in Redis's `dict.c` counts up), and it would be asked for ever. A
+    /// circle of any length is found, by a mark that stays for twice as many steps each time
+    /// (Brent's algorithm).
+    fn goes_on(&mut self, next: u64) -> bool {
+        if next == 0 {
+            *self = Self::default();
+            return true;
+        }
+        if next == self.mark {
+            return false;
+        }
+        self.at = next;
+        self.steps += 1;
+        if self.steps.is_power_of_two() {
+            self.mark = next;
+        }
+        true
     }
 }
 
@@ -273,4 +306,27 @@ fn waiter(entry: &[u8]) -> Option<WaiterInfo> {
 /// The time that is left, if there is an end.
 fn in_ms(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cursors, and whether the scan goes on to its end.
+    fn scan(cursors: impl IntoIterator<Item = u64>) -> bool {
+        let mut cursor = Cursor::default();
+        cursors.into_iter().all(|next| cursor.goes_on(next))
+    }
+
+    #[test]
+    fn a_scan_that_goes_round_is_seen() {
+        // As a table of 2^16 entries is scanned, ten at a time, twice.
+        let bits = |at: u16| u64::from(at.reverse_bits());
+        let once = || (1..6_500).map(|step| bits(step * 10)).chain([0]);
+        assert!(scan(once().chain(once())));
+        for length in [1, 2, 3, 100, 1_000] {
+            let circle = (1..=length).cycle().take(10_000);
+            assert!(!scan((5_000..5_100).chain(circle)), "of {length}");
+        }
+    }
 }

@@ -142,7 +142,9 @@ impl RedisStore {
         let (endpoint, settings) = (answer.from.endpoint(), &self.connector.settings);
         let needed = settings.replicas;
         match &answer.behind {
-            Value::Int(replicas) if replicas.unsigned_abs() >= needed as u64 => Ok(()),
+            Value::Int(replicas) if usize::try_from(*replicas).is_ok_and(|have| have >= needed) => {
+                Ok(())
+            }
             Value::Int(replicas) => {
                 let too_few = endpoint.too_few_replicas(*replicas, needed, settings.wait_limit());
                 Err(Failure::refused(too_few))

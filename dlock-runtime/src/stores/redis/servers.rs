@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
 use super::errors::{RetryPolicy, classify, lacks_replicas, within_script};
+use super::inspect::Cursor;
 use super::names::{Keyspace, Part};
 use super::scripts;
 use super::subscriptions::Subscriptions;
@@ -72,7 +73,7 @@ pub(crate) struct Notes {
 pub(super) struct Listing {
     /// Connections to the servers that are still to be scanned.
     pub(super) servers: VecDeque<Arc<RuntimeConnection>>,
-    pub(super) cursor: u64,
+    pub(super) cursor: Cursor,
     /// The keys found so far. A set, since a scan may return a key twice, and so may two nodes
     /// when its slot moves.
     pub(super) found: BTreeSet<String>,
@@ -316,7 +317,8 @@ impl RedisStore {
     /// the connection was opened has lost data, and would give old numbers again. A new
     /// connection raises it.
     pub(super) fn drawn(&self, from: &Connection, last: i64) -> Result<u64, Failure> {
-        let last = last.unsigned_abs();
+        // Somebody may have set the counter below zero.
+        let last = u64::try_from(last).unwrap_or(0);
         if last.saturating_sub(TOKENS_PER_GRANT - 1) > from.token_floor() {
             return Ok(last);
         }

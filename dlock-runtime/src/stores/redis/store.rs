@@ -458,10 +458,12 @@ impl Store for RedisStore {
             return self.look(waited, beat, deadline).await;
         };
         let limit = deadline.within(PERIOD);
-        let looked = self.look(waited, beat, limit).await;
-        let gone = subscriptions.leave_idle(LINGERS, limit).await;
-        self.forget(gone, limit).await;
-        looked
+        // Side by side: a node that is silent must not leave the others without time for theirs.
+        let leaving = async {
+            let gone = subscriptions.leave_idle(LINGERS, limit).await;
+            self.forget(gone, limit).await;
+        };
+        tokio::join!(self.look(waited, beat, limit), leaving).0
     }
 
     async fn disown(

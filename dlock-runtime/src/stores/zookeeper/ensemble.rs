@@ -87,6 +87,7 @@ impl Ensemble {
     async fn keep_session(self: Arc<Self>, mut session: Arc<Session>) {
         let Context { time, events, .. } = &self.context;
         let place = self.settings.place();
+        let (mut began, mut backoff) = (time.now(), Backoff::new(FIRST_PAUSE, LAST_PAUSE));
         loop {
             let state = tokio::select! {
                 state = session.follow() => state,
@@ -104,7 +105,11 @@ impl Ensemble {
             outlast(|| {
                 tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
             });
-            let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+            // Servers that end each session as soon as it is open are not asked without a pause.
+            match time.now() >= began + LAST_PAUSE {
+                true => backoff.reset(),
+                false => backoff.wait(time).await,
+            }
             session = loop {
                 let deadline = time.after(self.context.request_timeout);
                 match Session::open(&self.settings, &self.context, deadline).await {
@@ -113,6 +118,7 @@ impl Ensemble {
                 }
                 backoff.wait(time).await;
             };
+            began = time.now();
             self.set_session(Ok(Arc::clone(&session)));
             outlast(|| tracing::info!(target: "dlock::store", "a new session with {place}"));
         }

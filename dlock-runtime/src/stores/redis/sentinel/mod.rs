@@ -67,6 +67,10 @@ pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
     let url = FORM.read(url)?;
     let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
     let master = url.decoded(master)?;
+    // It is shown in messages and logs.
+    if !master.escape_debug().eq(master.chars()) {
+        return Err(url.invalid("the master's name has a character that cannot be shown"));
+    }
     if master.is_empty() {
         return Err(url.invalid(format!(
             "behind the sentinels comes the name of the master, as in {}",
