@@ -813,15 +813,6 @@ impl Failure {
         Self::not_sent().then(Next::Now)
     }
 
-    /// What the store gave had ended by the time of its answer, and so had what it gave before.
-    pub(crate) fn lost_at_once() -> Self {
-        let error = BackendError::unavailable(
-            "what the store gave has ended at once, again and again; check its leases or sessions, \
-             and whether this process gets enough time to run",
-        );
-        Self::refused(error).then(Next::Now)
-    }
-
     /// The same failure of an attempt that may have done this.
     #[must_use]
     pub fn with(self, applied: Applied) -> Self {

@@ -17,7 +17,7 @@ use super::requirements::{
 use super::scope::Scope;
 use super::section::{Few, HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::apart::apart;
-use crate::backend::Mode;
+use crate::backend::{BackendError, Mode};
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -249,6 +249,10 @@ async fn take(
     }
 }
 
+/// The pauses of a call that has lost one of its locks twice in a row, or more often.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
 /// A call that is about to take its locks.
 struct Taking<'a> {
     manager: &'a Inner,
@@ -263,6 +267,7 @@ impl Taking<'_> {
     /// Takes the locks, and takes them again if one was lost while the call waited for the others.
     async fn all(&self) -> Result<Taken, LockError> {
         let LockSpec { key, options } = self.spec;
+        let mut lost = 0;
         loop {
             let taken = match key.single() {
                 // The caller has just looked for a lock to re-enter and found none.
@@ -283,7 +288,25 @@ impl Taking<'_> {
                 self.manager.check_tokens(key, options)?;
                 return Ok(taken);
             }
+            lost += 1;
+            if lost > 1 {
+                apart(self.lost_again(lost)).await?;
+            }
         }
+    }
+
+    /// Each time, a lock was lost before the call had all of them. A call that waits pauses before
+    /// it takes them again, so that a store that takes back what it gives is not asked at once for
+    /// ever. A `try` has no time for that.
+    async fn lost_again(&self, lost: u32) -> Result<(), LockError> {
+        let manager = self.manager;
+        if self.entry.try_only {
+            let subject = format!("lock `{}`", self.spec.key);
+            return Err(manager.store_error(subject, BackendError::lost_at_once()));
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << (lost - 2).min(8));
+        manager.leases.executor.sleep(pause.min(LAST_PAUSE)).await;
+        Ok(())
     }
 
     /// Takes the locks in the order of their names, so that two tasks that want the same set never

@@ -17,9 +17,7 @@ use crate::apart::outlined;
 use crate::backend::{BackendError, Grant, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
-use crate::store::{
-    Abandoned, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
-};
+use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
 
 impl<S: Store> Running<S> {
@@ -154,6 +152,9 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Opening::First => match outlined(self.attempt(Want::First)).await? {
                 Some(take) => {
                     let asked = self.answered(take);
+                    if asked.is_none() {
+                        self.call.extend_for_next_question();
+                    }
                     // The command may have been run twice, and have met its own first run. The
                     // answer to the fuller question settles it.
                     self.left.there = !matches!(asked, Some(Asked::Granted(_)));
@@ -283,7 +284,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                     return Ok(asked);
                 }
                 if lost_before {
-                    self.call.failed(Failure::lost_at_once()).await?;
+                    self.call.lost_again().await?;
                 } else {
                     lost_before = true;
                     self.call.give_more_time();

@@ -164,15 +164,36 @@ impl<S: Store> Call<'_, S> {
                 (Cause::Silence | Cause::NotReached(_), Some(earlier)) => earlier,
                 (last, _) => last,
             });
-            match failure.next {
-                Next::Stop => Err(self.give_up()),
-                Next::Now if self.at_once < AT_ONCE => {
-                    self.at_once += 1;
-                    Ok(())
-                }
-                Next::Now | Next::Pause => self.pause().await,
+            match self.goes_on(failure.next).await {
+                true => Ok(()),
+                false => Err(self.give_up()),
             }
         })
+    }
+
+    /// What the store gave had ended by the time of its answer, and so had what it gave before.
+    /// Waits before the next attempt, and gets no more time for it: a store that does this again and
+    /// again is not asked for ever.
+    pub(super) fn lost_again(&mut self) -> Rare<'_, Result<(), BackendError>> {
+        Box::pin(async move {
+            match self.goes_on(Next::Now).await {
+                true => Ok(()),
+                false if self.cause.is_some() => Err(self.give_up()),
+                false => Err(BackendError::lost_at_once()),
+            }
+        })
+    }
+
+    /// Waits before the next attempt. `false` if no other attempt is allowed.
+    async fn goes_on(&mut self, next: Next) -> bool {
+        match next {
+            Next::Stop => false,
+            Next::Now if self.at_once < AT_ONCE => {
+                self.at_once += 1;
+                true
+            }
+            Next::Now | Next::Pause => self.pause().await,
+        }
     }
 
     /// The store has answered, but others asked at the same time. Pauses for a random part of a
@@ -188,15 +209,15 @@ impl<S: Store> Call<'_, S> {
         self.ties = ties;
     }
 
-    async fn pause(&mut self) -> Result<(), BackendError> {
+    async fn pause(&mut self) -> bool {
         self.at_once = 0;
         let time = &self.running.time;
         let until = time.after(self.backoff.pause(time));
         if until >= self.deadline {
-            return Err(self.give_up());
+            return false;
         }
         time.sleep(until).await;
-        Ok(())
+        true
     }
 
     fn give_up(&mut self) -> BackendError {

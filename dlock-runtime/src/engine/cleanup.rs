@@ -213,7 +213,9 @@ impl<S: Store> Cleanup<S> {
                         // Waiting for an answer was pause enough.
                         backoff.reset();
                     }
-                    false
+                    // Where locks end by themselves, nothing is left to give back by now. A store
+                    // that goes on refusing would be asked for ever, for each call once more.
+                    stops && S::EXPIRES && !may_still_run && time.has_passed(limit)
                 }
             };
             // When the engine stops, one release is enough.

@@ -67,6 +67,14 @@ impl BackendError {
         Self::new(BackendErrorKind::TakenOut, message)
     }
 
+    /// What the store gave had ended by the time of its answer, each time.
+    pub(crate) fn lost_at_once() -> Self {
+        Self::unavailable(
+            "what it gave has ended at once, again and again; check its leases or sessions, and \
+             whether this process gets enough time to run",
+        )
+    }
+
     /// The store can only end the leases of its own holders.
     pub(crate) fn cannot_break<'a>(store: impl Into<Option<&'a str>>) -> Self {
         let what = "cannot break a lock; end the process that holds it, or wait until its lease \

@@ -1414,6 +1414,17 @@ for_each! { every_store:
         sim.state().refuses_releases = None;
         sleep(Duration::from_secs(7)).await;
         assert!(sim.is_free());
+
+        let (sim, engine) = start::<P>().await;
+        sim.state().refuses_releases = Some(BackendError::unavailable("not now"));
+        sim.next([Fate::AnswerLost]);
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
+        assert!(left.is_err(), "the answer was lost");
+        sleep(3 * TTL).await;
+        sim.forget_history();
+        sleep(10 * TTL).await;
+        let has_ended = <Scripted<P> as crate::store::Store>::EXPIRES;
+        assert_eq!(sim.sent().is_empty(), has_ended, "{:?}", sim.sent());
     }
 
     /// Nothing was forgotten by a command that was refused or sent on.

@@ -102,6 +102,44 @@ impl Otherwise for LateRenewals {
     }
 }
 
+/// Each lease is gone when it is to be renewed.
+#[derive(Debug)]
+struct Forgetful {
+    memory: Memory,
+    asked: &'static AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Forgetful {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        r.iter().map(|_| Ok(Renewed::Gone)).collect()
+    }
+}
+
+/// A `try` is told so; who waits asks less and less often.
+#[tokio::test(start_paused = true)]
+async fn several_keys_are_not_taken_for_ever_where_each_time_one_is_lost() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let memory = Memory::new();
+    memory.start().await.unwrap();
+    let asked = &ASKED;
+    let manager = Forgetful { memory, asked }.manager().await;
+    let both = || manager.lock(["a", "b"]).renew(false);
+    let minute = std::time::Duration::from_secs(60);
+    let tried = timeout(minute, both().try_acquire()).await;
+    let error = tried.expect("it ends").expect_err("one is lost each time");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    ASKED.store(0, Ordering::SeqCst);
+    let waited = both().acquire_within(minute).await;
+    waited.expect_err("one is lost each time");
+    let asked = ASKED.load(Ordering::SeqCst);
+    assert!((10..100).contains(&asked), "{asked}");
+}
+
 /// Locks that are renewed so late, and others of the same store.
 async fn renewed_late(
     late: std::time::Duration,
