@@ -363,7 +363,7 @@ impl Store for EtcdStore {
     ) -> Attempted<Option<Listed>> {
         let begin = || Box::new(Survey::of(&self.members, prefix));
         let survey = notes.survey.get_or_insert_with(begin);
-        Ok(survey.go_on(&self.members, most, deadline).await?)
+        survey.go_on(&self.members, most, deadline).await
     }
 }
 
