@@ -6,7 +6,7 @@ use dlock::{LockError, LockManager};
 use dlock_conformance::failover::{Failure, Led};
 use dlock_conformance::{Store, async_trait, failovers};
 
-use crate::harness::{connect, key_on, lock_name};
+use crate::harness::{connect, key_on, lock_name, patient};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, MASTERS, SHORT, follows};
 use crate::support::ghosts::Processes;
@@ -150,7 +150,7 @@ async fn what_is_left_at_one_master_does_not_wait_for_another() {
 async fn leaves_one_beside_another() {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
-    let (holder, waiter) = (connect(&url).await, connect(&url).await);
+    let (holder, waiter) = (connect(&url).await, patient(&url).await);
     let [silent, other] = [key_on(&cluster, 0).await, key_on(&cluster, 1).await];
     let [silent_guard, other_guard] = [
         held(holder.lock(silent.as_str())).await,

@@ -6,6 +6,7 @@
 //! One that fails is made smaller for as long as it still does, and printed. It becomes
 //! a plain test then, so that no file of seeds is kept.
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::panic;
 use std::sync::{Mutex, Once};
@@ -41,16 +42,22 @@ where
         ..config
     };
     hear_panics();
+    // Panics of other threads, those of a manager, are told once: one that an input has caused is
+    // not taken for that of its smaller ones.
+    let heard = Cell::new(panics().len());
+    let new_panic = || {
+        let all = panics();
+        let first = all.get(heard.replace(all.len())).cloned();
+        first.map(|first| TestCaseError::fail(format!("a panic: {first}")))
+    };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // A panic is of this input and of none before it.
-        let heard = panics().len();
-        test(input)?;
-        // Of other threads: those of a manager.
-        match panics().get(heard..) {
-            Some([first, ..]) => Err(TestCaseError::fail(format!("a panic: {first}"))),
-            _ => Ok(()),
-        }
+        let tested = test(input);
+        let new_panic = new_panic();
+        tested.and(new_panic.map_or(Ok(()), Err))
     });
+    if let (Ok(()), Some(failure)) = (&result, new_panic()) {
+        panic!("{failure}");
+    }
     if let Err(failure) = result {
         panic!("{failure}");
     }

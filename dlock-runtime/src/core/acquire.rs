@@ -301,8 +301,15 @@ impl Taking<'_> {
     async fn lost_again(&self, lost: u32) -> Result<(), LockError> {
         let manager = self.manager;
         if self.entry.try_only {
-            let subject = format!("lock `{}`", self.spec.key);
-            return Err(manager.store_error(subject, BackendError::lost_at_once()));
+            let (subject, error) = (
+                format!("lock `{}`", self.spec.key),
+                BackendError::lost_at_once(),
+            );
+            self.entry.section.labels().store_error("acquire", &error);
+            return Err(manager.store_error(subject, error));
+        }
+        if let Some(wait_state) = &self.wait_state {
+            wait_state.pauses();
         }
         let pause = FIRST_PAUSE.saturating_mul(1 << (lost - 2).min(8));
         manager.leases.executor.sleep(pause.min(LAST_PAUSE)).await;

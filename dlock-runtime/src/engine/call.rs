@@ -176,7 +176,8 @@ impl<S: Store> Call<'_, S> {
     /// again is not asked for ever.
     pub(super) fn lost_again(&mut self) -> Rare<'_, Result<(), BackendError>> {
         Box::pin(async move {
-            match self.goes_on(Next::Now).await {
+            let in_time = !self.running.time.has_passed(self.deadline);
+            match in_time && self.goes_on(Next::Now).await {
                 true => Ok(()),
                 false if self.cause.is_some() => Err(self.give_up()),
                 false => Err(BackendError::lost_at_once()),

@@ -174,6 +174,8 @@ impl<S: Store> Cleanup<S> {
             Some(Late::Until(end)) => end,
             _ => Deadline::from(self.left_at, self.request.ttl),
         };
+        // By then, whatever a late command has taken has ended too, where locks end by themselves.
+        let over = Deadline::from(limit.at().max(time.now()), self.request.ttl);
         let last_pause = match late {
             // The scope may last as long as other locks are held by it.
             Some(Late::In(_)) => (self.request.ttl / 3).max(FIRST_PAUSE),
@@ -213,9 +215,9 @@ impl<S: Store> Cleanup<S> {
                         // Waiting for an answer was pause enough.
                         backoff.reset();
                     }
-                    // Where locks end by themselves, nothing is left to give back by now. A store
-                    // that goes on refusing would be asked for ever, for each call once more.
-                    stops && S::EXPIRES && !may_still_run && time.has_passed(limit)
+                    // A store that goes on refusing would be asked for ever, for each call once
+                    // more.
+                    stops && S::EXPIRES && !may_still_run && time.has_passed(over)
                 }
             };
             // When the engine stops, one release is enough.

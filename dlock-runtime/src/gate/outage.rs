@@ -45,6 +45,12 @@ impl WaitState {
         drop(before);
     }
 
+    /// The store has answered, and the caller pauses.
+    pub(crate) fn pauses(&self) {
+        let before = self.0.lock().take();
+        drop(before);
+    }
+
     fn get(&self) -> Option<Waits> {
         self.0.lock().clone()
     }

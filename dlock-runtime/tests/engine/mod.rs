@@ -1425,6 +1425,18 @@ for_each! { every_store:
         sleep(10 * TTL).await;
         let has_ended = <Scripted<P> as crate::store::Store>::EXPIRES;
         assert_eq!(sim.sent().is_empty(), has_ended, "{:?}", sim.sent());
+
+        // No command comes any more, but the lock is still held.
+        let (sim, engine) = start::<P>().await;
+        sim.state().late_for = Some(TTL / 6);
+        sim.state().refuses_releases = Some(BackendError::unavailable("not now"));
+        sim.next([Fate::AnswerLost]);
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
+        assert!(left.is_err(), "the answer was lost");
+        sleep(TTL / 2).await;
+        sim.state().refuses_releases = None;
+        sleep(Duration::from_secs(7)).await;
+        assert!(sim.is_free());
     }
 
     /// Nothing was forgotten by a command that was refused or sent on.

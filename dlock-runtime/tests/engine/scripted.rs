@@ -107,6 +107,8 @@ pub(super) struct State {
     pub(super) foreign: bool,
     lost_all: bool,
     pub(super) never_late: bool,
+    /// How long a command may be late, if that is not the ttl.
+    pub(super) late_for: Option<Duration>,
     /// When it was told that the process is alive.
     pub(super) beats: Vec<Instant>,
     pub(super) farewells: u32,
@@ -1145,7 +1147,8 @@ impl<P: Proof> Store for Scripted<P> {
             let scope = record.and_then(P::scope);
             return Late::In(scope.unwrap_or(Scope(state.session)));
         }
-        Late::Until(Deadline::from(sent_at, request.ttl))
+        let late_for = state.late_for.unwrap_or(request.ttl);
+        Late::Until(Deadline::from(sent_at, late_for))
     }
 
     fn forgotten() -> Option<P> {

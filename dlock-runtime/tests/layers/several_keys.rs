@@ -138,6 +138,12 @@ async fn several_keys_are_not_taken_for_ever_where_each_time_one_is_lost() {
     waited.expect_err("one is lost each time");
     let asked = ASKED.load(Ordering::SeqCst);
     assert!((10..100).contains(&asked), "{asked}");
+    // In a pause, the store has answered all.
+    for limit in [600, 1_200, 2_500] {
+        let limit = std::time::Duration::from_millis(limit);
+        let error = both().acquire_within(limit).await.expect_err("the same");
+        assert!(matches!(error, LockError::Timeout { .. }), "{error}");
+    }
 }
 
 /// Locks that are renewed so late, and others of the same store.

@@ -83,7 +83,8 @@ impl Config {
         };
         let at = |host: &str, port| {
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            Address::at(host, port).ok_or_else(|| cannot("its port is 0"))
+            Address::at(host, port)
+                .ok_or_else(|| cannot("its port is 0, or its host cannot be shown"))
         };
         let (address, encrypted) = match info.addr() {
             ConnectionAddr::Tcp(host, port) => (at(host, *port)?, false),

@@ -22,6 +22,9 @@ use crate::engine::time::Backoff;
 use crate::store::Failure;
 use crate::stores::per_runtime::PerRuntime;
 
+/// The first pause between two connections.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
 /// The connections to one server. Dropping this closes them all.
 pub(super) struct Connections {
     pub(super) connector: Arc<Connector>,
@@ -195,7 +198,10 @@ impl RuntimeConnection {
         // The longest pause is shorter than any call waits, so that each call sees at least one
         // attempt, and can report why there is no connection.
         let longest = Duration::from_millis(500).min(settings.patience());
-        let mut backoff = Backoff::new(Duration::from_millis(20), longest);
+        let mut backoff = Backoff::new(FIRST_PAUSE, longest);
+        // After a connection that has ended at once. Who was woken by that has a quarter of the
+        // time, and must not spend it on this.
+        let mut pause = Backoff::new(FIRST_PAUSE, longest.min(settings.patience() / 8));
         loop {
             self.demand.notified().await;
             let deadline = time.after(settings.patience());
@@ -209,6 +215,7 @@ impl RuntimeConnection {
                     continue;
                 }
             };
+            backoff.reset();
             let began = time.now();
             self.state.send_replace(State::Ready(connection.clone()));
             missed();
@@ -224,8 +231,8 @@ impl RuntimeConnection {
             // Who was woken asks again at once. A server that ends each connection as soon as it is
             // open would be asked without a pause.
             match time.now() >= began + longest {
-                true => backoff.reset(),
-                false => backoff.wait(time).await,
+                true => pause.reset(),
+                false => pause.wait(time).await,
             }
         }
     }
