@@ -12,7 +12,6 @@ use percent_encoding::percent_decode_str;
 
 use super::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::key::Shown;
 
 /// The form of the URLs of one store.
 pub(super) struct Form {
@@ -336,11 +335,11 @@ impl StoreUrl<'_> {
     }
 
     /// The path of a file, in an error.
-    fn shown<'p>(&self, path: &'p str) -> Shown<'p> {
-        match self.may_be_password {
-            true => Shown("…"),
-            false => Shown(path),
-        }
+    fn shown<'p>(&self, path: &'p str) -> impl fmt::Display + 'p {
+        crate::key::Shown(match self.may_be_password {
+            true => "…",
+            false => path,
+        })
     }
 }
 
