@@ -168,7 +168,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
         };
         match asked {
             Some(Asked::Granted(grant)) => return Ok(Some(grant)),
-            Some(_) => self.call.extend_for_next_question(),
+            Some(_) => {
+                self.request.progress().asks_again();
+                self.call.extend_for_next_question();
+            }
             None => {}
         }
         Ok(None)
@@ -207,6 +210,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             if time.bound(a_moment, remains).await.is_err() {
                 return Ok(None);
             }
+            self.request.progress().asks_again();
             self.call.extend_for_next_question();
             match outlined(self.ask(Want::Try)).await? {
                 Asked::Granted(grant) => Ok(Some(grant)),

@@ -1439,6 +1439,16 @@ for_each! { every_store:
         assert!(sim.is_free());
     }
 
+    /// A `try` that was told that the lock is held, and asks once more, has no answer yet.
+    async fn a_try_that_asks_again_has_not_heard<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        sim.next([Fate::Fine, Fate::Slow(TTL)]);
+        let request = request();
+        let tried = timeout(2 * ROUND_TRIP, engine.try_acquire(&request)).await;
+        assert_eq!(request.progress().heard_last(), tried.is_ok());
+    }
+
     /// Nothing was forgotten by a command that was refused or sent on.
     async fn what_was_not_there_is_not_forgotten<P: Proof>() {
         for fate in [Fate::Refused, Fate::NotReached, Fate::Moved] {
