@@ -48,6 +48,7 @@ impl WaitState {
     /// The store has answered, and the caller pauses.
     pub(crate) fn pauses(&self) {
         let before = self.0.lock().take();
+        // As above.
         drop(before);
     }
 

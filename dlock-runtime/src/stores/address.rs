@@ -17,12 +17,11 @@ pub(super) enum Address {
 #[cfg(feature = "url")]
 impl Address {
     /// `None` for port 0, where nobody listens. A server gives this port for itself if it listens
-    /// only at another one, for example for TLS. `None` also for a host that no server has: it is
-    /// shown in messages and logs, so it must not need escaping.
+    /// only at another one, for example for TLS. `None` also for a host that no server has.
     pub(super) fn at(host: &str, port: u16) -> Option<Self> {
         /// Longer than the name of any host (RFC 1035, 2.3.4).
         const TOO_LONG: usize = 256;
-        if host.len() >= TOO_LONG || !host.escape_debug().eq(host.chars()) {
+        if host.len() >= TOO_LONG || !can_be_shown(host) {
             return None;
         }
         Some(Self::Host {
@@ -75,8 +74,7 @@ impl Address {
     /// The unix socket at this path, which is written without its first slash. `None` if the path
     /// is empty, or cannot be shown in messages.
     pub(super) fn socket(path: &str) -> Option<Self> {
-        let can_be_shown = path.escape_debug().eq(path.chars());
-        (!path.is_empty() && can_be_shown).then(|| Self::Socket(format!("/{path}")))
+        (!path.is_empty() && can_be_shown(path)).then(|| Self::Socket(format!("/{path}")))
     }
 }
 
@@ -88,6 +86,12 @@ impl fmt::Display for Address {
             Self::Socket(path) => path.clone(),
         })
     }
+}
+
+/// Whether messages and logs can show this as it is, without escaping.
+#[cfg(feature = "url")]
+pub(super) fn can_be_shown(text: &str) -> bool {
+    text.escape_debug().eq(text.chars())
 }
 
 /// The address as messages show it. Drivers give an IPv6 host with or without its brackets.

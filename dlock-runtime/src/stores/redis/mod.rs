@@ -53,6 +53,7 @@ mod redisson;
 #[cfg(feature = "redis-redlock")]
 mod redlock;
 mod renew;
+mod scan;
 mod scripts;
 #[cfg_attr(not(feature = "redis-sentinel"), path = "sentinel/absent.rs")]
 mod sentinel;

@@ -31,7 +31,7 @@ use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::limits;
 use crate::outlast::outlast;
-use crate::stores::address::Address;
+use crate::stores::address::{Address, can_be_shown};
 use crate::stores::url::{Form, StoreUrl};
 
 static FORM: Form = Form {
@@ -67,8 +67,7 @@ pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
     let url = FORM.read(url)?;
     let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
     let master = url.decoded(master)?;
-    // It is shown in messages and logs.
-    if !master.escape_debug().eq(master.chars()) {
+    if !can_be_shown(&master) {
         return Err(url.invalid("the master's name has a character that cannot be shown"));
     }
     if master.is_empty() {
