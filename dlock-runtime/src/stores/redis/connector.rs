@@ -175,7 +175,8 @@ impl Connector {
         self.is_strict.store(is_strict, Ordering::Release);
         let error = match floor {
             Value::Int(floor) => {
-                return u64::try_from(floor).map_err(|_| endpoint.unexpected_answer());
+                // Lua rounds the highest number up, which overflows the answer.
+                return u64::try_from(floor).map_err(|_| endpoint.foreign_counter(""));
             }
             Value::ServerError(error) => error,
             _ => return Err(endpoint.unexpected_answer()),

@@ -79,6 +79,11 @@ impl RedisStore {
                 How::Confirmed => self.check_replicas(&answer),
                 _ => Ok(()),
             },
+            // As when a connection is opened: it is as high as it can be.
+            Value::Int(..0) => {
+                let foreign = answer.from.endpoint().foreign_counter(key);
+                Err(Failure::refused(foreign))
+            }
             _ => Err(unexpected_answer(&answer.from)),
         }
     }
