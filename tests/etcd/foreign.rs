@@ -74,7 +74,7 @@ const FLOOR: &[u8] = b"dlock///token-floor";
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        3 => select(vec![vec![], b"1.1".to_vec(), b"hello".to_vec(), SECRET.as_bytes().to_vec(), b"\x1b[31m".to_vec()]),
+        3 => select(vec![vec![], b"1.1".to_vec(), b"1.1.\x1b[31m".to_vec(), [b"1.1.", SECRET.as_bytes()].concat(), b"hello".to_vec(), SECRET.as_bytes().to_vec(), b"\x1b[31m".to_vec()]),
         2 => vec(any::<u8>(), 0..40),
         1 => (1..1_000_usize).prop_map(|size| vec![b'x'; size << 10]),
     ]

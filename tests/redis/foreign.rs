@@ -21,6 +21,8 @@ enum Part {
     Queue,
     /// Beside a lock that says that it has readers.
     Readers,
+    /// Beside a lock that is free.
+    ReadersOfNone,
     Counter,
 }
 
@@ -30,7 +32,7 @@ impl Part {
         match self {
             Self::Lock => lock,
             Self::Queue => lock + ":queue",
-            Self::Readers => lock + ":readers",
+            Self::Readers | Self::ReadersOfNone => lock + ":readers",
             Self::Counter => "dlock:token".to_owned(),
         }
     }
@@ -50,7 +52,7 @@ impl Foreign {
             == match part {
                 Part::Lock | Part::Counter => "SET",
                 Part::Queue => "RPUSH",
-                Part::Readers => "ZADD",
+                Part::Readers | Part::ReadersOfNone => "ZADD",
             }
     }
 }
@@ -153,6 +155,14 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
     }
     let name = part.name();
     put(server, &name, foreign).await;
+    // A name that is no text is none of a lock.
+    let mut no_text = redis::cmd("SET");
+    no_text.arg(b"dlock:{\xff}").arg("w:1.1");
+    let done: Value = no_text
+        .query_async(&mut server.connection().await)
+        .await
+        .expect("our own server");
+    drop(done);
     let before: Vec<u8> = server.command(&["DUMP", &name]).await;
     let mut told = Vec::new();
     for manager in [&other, &manager] {
@@ -184,7 +194,14 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
 fn what_is_not_ours_is_told_by_its_name_and_kept() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = runtime.block_on(RedisServer::start());
-    let part = select(&[Part::Lock, Part::Queue, Part::Readers, Part::Counter][..]);
+    const PARTS: &[Part] = &[
+        Part::Lock,
+        Part::Queue,
+        Part::Readers,
+        Part::ReadersOfNone,
+        Part::Counter,
+    ];
+    let part = select(PARTS);
     holds_within(HANG, 60, (part, foreign()), async |(part, foreign)| {
         is_told_and_kept(&server, part, &foreign).await
     });

@@ -12,7 +12,7 @@ use crate::support::locks::{connect, held, is_busy, queued, served, shown};
 use crate::support::wait::eventually;
 
 /// Who is first in a queue has this time to take a free lock.
-const CLAIM: Duration = Duration::from_millis(1500);
+pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 
 /// A process that has not beaten for this long has no places any more.
 const ALIVE: Duration = Duration::from_secs(4);

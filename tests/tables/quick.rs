@@ -1,11 +1,12 @@
 //! A lone lock that this process had a moment ago: one statement takes it, and one gives
 //! it back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::LockError;
 use dlock_conformance::{connect, process};
 
+use super::before::CLAIM;
 use super::late::{SOON, calm, had_without_an_answer, soon};
 use super::permits::waits_there;
 use super::{FarTables, Tables};
@@ -28,12 +29,18 @@ pub(crate) async fn who_had_it_a_moment_ago_does_not_overtake<S: Tables>(store: 
             store.execute(&left).await;
         }
         assert_eq!(store.execute(&cleaned).await, 1);
+        let begun = Instant::now();
         had(&manager, "key").await;
         let waits = waits_there(&*store, &[("1.1", 'w')]).await;
-        waits.then_some(())
+        let answer = manager.lock("key").try_acquire().await;
+        if begun.elapsed() >= CLAIM {
+            // Who does not come for so long has lost its turn.
+            drop(answer);
+            return None;
+        }
+        waits.then(|| is_busy(answer))
     })
     .await;
-    is_busy(manager.lock("key").try_acquire().await);
 }
 
 /// It has sent something, and nobody comes for the answer. There is a single connection, or

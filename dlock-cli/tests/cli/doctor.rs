@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::Cluster;
 use crate::support::machine::Machine;
 use crate::support::nodes::Nodes;
@@ -13,6 +14,10 @@ use crate::support::redis::{RedisServer, Setup};
 use crate::support::sentinel::{Deployment, Passwords};
 use crate::support::wait::until;
 use crate::{code, dlock, ran, redis, stderr, stdout};
+
+/// Half of the time after which a node that has not answered, where most of them have, is told as
+/// one that does not.
+pub(crate) const IN_TIME: Duration = Duration::from_millis(250);
 
 /// The checks of this level, and what is said of them.
 pub(crate) fn told(output: &Output, level: &str) -> Vec<(String, String)> {
@@ -172,22 +177,25 @@ async fn a_clock_that_is_wrong() {
 /// The clock of each node of a majority is looked at, and the node is named whose clock is wrong.
 #[tokio::test]
 async fn a_node_whose_clock_is_wrong() {
-    let machine = Machine::default();
-    let setup = || Setup::default().append_only();
-    let nodes = Nodes::set_up(vec![setup(), setup().on(&machine), setup()]).await;
-    machine.clock_back(Duration::from_secs(3600));
-    let output = asked(|| dlock(&nodes.url(), &["doctor"]), &["notify"]).await;
-    warns_of(&output, "clock", "behind this machine's");
-    let warned = told(&output, "warn");
-    let place = |node: usize| format!("127.0.0.1:{}: its clock", nodes[node].port());
-    assert!(warned[0].1.contains(&place(1)), "{}", stdout(&output));
-    let well = told(&output, "ok").into_iter();
-    let well: Vec<_> = well.filter(|(check, _)| check == "clock").collect();
-    assert_eq!(well.len(), 2, "{}", stdout(&output));
-    for node in [0, 2] {
-        let is_named = well.iter().any(|(_, what)| what.contains(&place(node)));
-        assert!(is_named, "{}", stdout(&output));
-    }
+    unless_it_stands_still(IN_TIME, async || {
+        let machine = Machine::default();
+        let setup = || Setup::default().append_only();
+        let nodes = Nodes::set_up(vec![setup(), setup().on(&machine), setup()]).await;
+        machine.clock_back(Duration::from_secs(3600));
+        let output = asked(|| dlock(&nodes.url(), &["doctor"]), &["notify"]).await;
+        warns_of(&output, "clock", "behind this machine's");
+        let warned = told(&output, "warn");
+        let place = |node: usize| format!("127.0.0.1:{}: its clock", nodes[node].port());
+        assert!(warned[0].1.contains(&place(1)), "{}", stdout(&output));
+        let well = told(&output, "ok").into_iter();
+        let well: Vec<_> = well.filter(|(check, _)| check == "clock").collect();
+        assert_eq!(well.len(), 2, "{}", stdout(&output));
+        for node in [0, 2] {
+            let is_named = well.iter().any(|(_, what)| what.contains(&place(node)));
+            assert!(is_named, "{}", stdout(&output));
+        }
+    })
+    .await;
 }
 
 /// The same of the masters that vote.
@@ -195,7 +203,14 @@ async fn a_node_whose_clock_is_wrong() {
 async fn the_clocks_of_masters_that_vote() {
     let cluster = Cluster::of_masters(3).await;
     let port = cluster.masters()[0].port();
-    let output = doctor(&format!("redis+cluster://127.0.0.1:{port}?quorum=masters")).await;
+    let url = format!("redis+cluster://127.0.0.1:{port}?quorum=masters");
+    // With time for each of them on a busy machine.
+    let patient = || {
+        let mut tool = dlock(&url, &["doctor"]);
+        tool.env("DLOCK_REQUEST_TIMEOUT", "10s");
+        tool
+    };
+    let output = asked(patient, &["notify", "clock"]).await;
     let clocks = told(&output, "ok").into_iter();
     let clocks: Vec<_> = clocks.filter(|(check, _)| check == "clock").collect();
     assert_eq!(clocks.len(), 3, "{}", stdout(&output));

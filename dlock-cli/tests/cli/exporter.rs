@@ -6,9 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::example::built;
 use crate::screen::Screen;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::process::command;
 use crate::support::program::Program;
 use crate::{printed, redis};
@@ -81,47 +83,53 @@ fn row(text: &str, name: &str) -> Vec<String> {
     columns.map(ToOwned::to_owned).collect()
 }
 
+/// The service refuses an order, or a payment, that Redis has not answered within 1.5 seconds.
+const IN_TIME: Duration = Duration::from_millis(500);
+
 #[tokio::test]
 async fn what_a_real_service_counts_is_shown() {
-    let server = redis().await;
-    let url = server.url();
-    let service = Program::start(service(&url));
-    let address = printed(&service, "listening on http://").await;
-    places(&address);
-    // Holds its lock until the bank has answered.
-    let payer = address.clone();
-    thread::spawn(move || ask(&payer, "/orders/1/payment", ""));
-    let _customer = Customer::of(&address);
+    unless_it_stands_still(IN_TIME, async || {
+        let server = redis().await;
+        let url = server.url();
+        let service = Program::start(service(&url));
+        let address = printed(&service, "listening on http://").await;
+        places(&address);
+        // Holds its lock until the bank has answered.
+        let payer = address.clone();
+        thread::spawn(move || ask(&payer, "/orders/1/payment", ""));
+        let _customer = Customer::of(&address);
 
-    let metrics = format!("http://{address}/metrics");
-    let arguments = ["top", "--interval", "200ms", "--metrics", &metrics];
-    let screen = Screen::of_tool(&url, &arguments, (24, 120), &[]);
-    screen.shows("mugs:order:1 ").await;
-    screen.types("/mugs:order:1\r");
-    screen.shows(&format!("all of {OF_ORDER}: ")).await;
-    screen.types("\t");
-    let is_time = |text: &str| text.ends_with('s') && text.starts_with(char::is_numeric);
-    let counted = |text: &str| {
-        let (of_article, of_order) = (row(text, OF_ARTICLE), row(text, OF_ORDER));
-        // Held, waiting, grants a second, wait, p99, hold, p99, lost.
-        of_article.len() == 8
-            && of_article[2].parse::<f64>().is_ok_and(|rate| rate > 0.0)
-            && is_time(&of_article[3])
-            && is_time(&of_article[5])
-            && of_article[4].starts_with('≤')
-            && of_article[7] == "0"
-            && of_order.len() == 8
-            && (&*of_order[0], &*of_order[7]) == ("1", "0")
-            && text.contains("1 service: ")
-    };
-    screen.until("its numbers", counted).await;
+        let metrics = format!("http://{address}/metrics");
+        let arguments = ["top", "--interval", "200ms", "--metrics", &metrics];
+        let screen = Screen::of_tool(&url, &arguments, (24, 120), &[]);
+        screen.shows("mugs:order:1 ").await;
+        screen.types("/mugs:order:1\r");
+        screen.shows(&format!("all of {OF_ORDER}: ")).await;
+        screen.types("\t");
+        let is_time = |text: &str| text.ends_with('s') && text.starts_with(char::is_numeric);
+        let counted = |text: &str| {
+            let (of_article, of_order) = (row(text, OF_ARTICLE), row(text, OF_ORDER));
+            // Held, waiting, grants a second, wait, p99, hold, p99, lost.
+            of_article.len() == 8
+                && of_article[2].parse::<f64>().is_ok_and(|rate| rate > 0.0)
+                && is_time(&of_article[3])
+                && is_time(&of_article[5])
+                && of_article[4].starts_with('≤')
+                && of_article[7] == "0"
+                && of_order.len() == 8
+                && (&*of_order[0], &*of_order[7]) == ("1", "0")
+                && text.contains("1 service: ")
+        };
+        screen.until("its numbers", counted).await;
 
-    // The payment learns with its next renewal that its lock has gone.
-    let gone: u32 = server.command(&["DEL", "dlock:{mugs:order:1}"]).await;
-    assert_eq!(gone, 1, "nobody held it");
-    let lost = |text: &str| {
-        let of_order = row(text, OF_ORDER);
-        of_order.last().is_some_and(|lost| lost == "1") && of_order[0] == "0"
-    };
-    screen.until("the loss", lost).await;
+        // The payment learns with its next renewal that its lock has gone.
+        let gone: u32 = server.command(&["DEL", "dlock:{mugs:order:1}"]).await;
+        assert_eq!(gone, 1, "nobody held it");
+        let lost = |text: &str| {
+            let of_order = row(text, OF_ORDER);
+            of_order.last().is_some_and(|lost| lost == "1") && of_order[0] == "0"
+        };
+        screen.until("the loss", lost).await;
+    })
+    .await;
 }

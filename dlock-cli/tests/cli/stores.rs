@@ -8,7 +8,9 @@ use crate::breaking::{breaks, owners, waits};
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
+use crate::doctor::IN_TIME;
 use crate::screen::Screen;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::Cluster;
 use crate::support::dir::TempDir;
 use crate::support::memcached::Memcached;
@@ -85,7 +87,7 @@ async fn serves(url: &str, can: Can) {
     );
     is_shared(url, can).await;
     is_remembered(url, can).await;
-    is_healthy(url, can).await;
+    unless_it_stands_still(IN_TIME, async || is_healthy(url, can).await).await;
 }
 
 /// By all that look.

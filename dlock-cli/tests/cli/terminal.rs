@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use pty_process::blocking::{self, Pty};
 
+use crate::losing::STANDS_STILL;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_blocking};
 use crate::{lives, nobody_watches, redis};
@@ -151,22 +153,25 @@ async fn a_job_stops_and_goes_on() {
 /// Nobody renews the lock of a job that is stopped: it ends when its time is over.
 #[tokio::test]
 async fn a_job_that_stays_stopped_ends() {
-    let server = redis().await;
-    let terminal = Terminal::with_shell(&server).await;
-    terminal.types("export DLOCK_REQUEST_TIMEOUT=2s\n");
-    terminal.shows("prompt> ").await;
-    terminal.types("$dlock run --ttl 6s -k 1s k -- sh -c 'echo pid $$; exec sleep 1000'\n");
-    let command = terminal.word_behind("\r\npid ").await;
-    terminal.types("\u{1a}");
-    terminal.shows("Stopped").await;
-    terminal.shows("prompt> ").await;
-    eventually("it is ended", async || (!lives(&command)).then_some(())).await;
-    terminal.types("fg\n");
-    terminal.shows("dlock: the l").await;
-    terminal.shows("prompt> ").await;
-    terminal.types("echo code $?\n");
-    terminal.shows("\ncode 74").await;
-    nobody_watches(&command).await;
+    unless_it_stands_still(STANDS_STILL, async || {
+        let server = redis().await;
+        let terminal = Terminal::with_shell(&server).await;
+        terminal.types("export DLOCK_REQUEST_TIMEOUT=2s\n");
+        terminal.shows("prompt> ").await;
+        terminal.types("$dlock run --ttl 6s -k 1s k -- sh -c 'echo pid $$; exec sleep 1000'\n");
+        let command = terminal.word_behind("\r\npid ").await;
+        terminal.types("\u{1a}");
+        terminal.shows("Stopped").await;
+        terminal.shows("prompt> ").await;
+        eventually("it is ended", async || (!lives(&command)).then_some(())).await;
+        terminal.types("fg\n");
+        terminal.shows("dlock: the l").await;
+        terminal.shows("prompt> ").await;
+        terminal.types("echo code $?\n");
+        terminal.shows("\ncode 74").await;
+        nobody_watches(&command).await;
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -239,15 +244,18 @@ async fn a_terminal_that_closes_ends_the_command() {
 /// What the tool says of a loss, it says from the background of the terminal.
 #[tokio::test]
 async fn a_terminal_that_stops_who_prints_stops_no_tool() {
-    let server = redis().await;
-    let terminal = Terminal::with_shell(&server).await;
-    terminal.types("stty tostop; export DLOCK_REQUEST_TIMEOUT=2s\n");
-    terminal.shows("prompt> ").await;
-    terminal.types("$dlock run --ttl 8s -k 3s --max-hold 1s k -- sh -c 'trap \"exit 0\" TERM; echo pid $$; cat'\n");
-    let command = terminal.word_behind("\r\npid ").await;
-    terminal.shows("told to end").await;
-    terminal.shows("prompt> ").await;
-    terminal.types("echo code $?\n");
-    terminal.shows("\ncode 74").await;
-    nobody_watches(&command).await;
+    unless_it_stands_still(STANDS_STILL, async || {
+        let server = redis().await;
+        let terminal = Terminal::with_shell(&server).await;
+        terminal.types("stty tostop; export DLOCK_REQUEST_TIMEOUT=2s\n");
+        terminal.shows("prompt> ").await;
+        terminal.types("$dlock run --ttl 8s -k 3s --max-hold 1s k -- sh -c 'trap \"exit 0\" TERM; echo pid $$; cat'\n");
+        let command = terminal.word_behind("\r\npid ").await;
+        terminal.shows("told to end").await;
+        terminal.shows("prompt> ").await;
+        terminal.types("echo code $?\n");
+        terminal.shows("\ncode 74").await;
+        nobody_watches(&command).await;
+    })
+    .await;
 }

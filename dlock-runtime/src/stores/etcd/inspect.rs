@@ -190,7 +190,8 @@ pub(super) fn holders(queue: &[Place]) -> &[Place] {
 /// lock, if the value says so. `None` for another program's value, which may be long, and a secret.
 fn owner(value: &[u8]) -> Option<(&str, Option<SystemTime>)> {
     let (value, since) = since::held_by(std::str::from_utf8(value).ok()?)?;
-    let is_again = |(owner, again): (&str, &str)| Owner::is_one(owner) && !again.is_empty();
+    let is_again =
+        |(owner, again): (&str, &str)| Owner::is_one(owner) && again.parse::<u32>().is_ok();
     let is_owner = Owner::is_one(value) || value.rsplit_once('.').is_some_and(is_again);
     let since = since.and_then(since::time);
     is_owner.then_some((value, since))

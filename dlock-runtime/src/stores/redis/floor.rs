@@ -99,7 +99,8 @@ impl RedisStore {
             let answer = self.ask(tag_of(slot), deadline, &commands::clock).await?;
             let time: Result<(u64, u64), _> = redis::from_redis_value(answer.value);
             let (seconds, behind) = time.map_err(|_| unexpected_answer(&answer.from))?;
-            passed &= seconds * 1_000_000 + behind > floor + AN_HOUR;
+            let time = seconds.saturating_mul(1_000_000).saturating_add(behind);
+            passed &= time > floor + AN_HOUR;
         }
         if passed {
             return Ok(());

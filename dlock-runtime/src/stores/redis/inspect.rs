@@ -131,10 +131,14 @@ impl RedisStore {
             let server = server.connection(deadline).await?;
             let scan = commands::scan(self.space(), listing.cursor.at, prefix);
             let answer = self.ask_over(&server, prefix, scan, deadline).await?;
-            let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
+            let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(answer) else {
                 return Err(unexpected_answer(&server));
             };
-            let keys = names.iter().filter_map(|name| self.space().key_of(name));
+            // A name that is no text is somebody else's.
+            let names = names
+                .iter()
+                .filter_map(|name| std::str::from_utf8(name).ok());
+            let keys = names.filter_map(|name| self.space().key_of(name));
             let keys = keys.filter(|key| key.starts_with(prefix));
             listing.found.extend(keys.map(ToOwned::to_owned));
             if !listing.cursor.goes_on(next) {

@@ -171,7 +171,8 @@ end
 -- full refuses it nothing more. So nothing is written if there are none.)
 local function forget_readers()
   if redis.call('EXISTS', readers) == 1 then
-    redis.call('DEL', readers)
+    -- `DEL` would remove a key of another type, which is somebody else's.
+    redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
   end
 end
 
