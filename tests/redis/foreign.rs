@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::lock_name;
 use crate::property::{holds_within, is_of_others, is_plain, told_of};
-use crate::support::locks::{config, connect, queued};
+use crate::support::locks::{config, connect, had, is_misconfigured, queued, says};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -269,6 +269,26 @@ fn what_is_not_ours_beside_a_holder_or_waiter_is_passed_over() {
     holds_within(HANG, 40, inputs, async |(part, reads, foreign)| {
         is_passed_over(&server, part, reads, &foreign).await
     });
+}
+
+/// No reader can be let in. Who gives the lock back has nothing to do with it.
+#[tokio::test]
+async fn a_reader_that_waits_is_told_what_stands_in_the_place_of_readers() {
+    let server = RedisServer::start().await;
+    let [holder, waiter] = [(), ()].map(|()| connect(config(&server.url())));
+    let (holder, waiter) = tokio::join!(holder, waiter);
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn(waiter.lock("key").read().acquire());
+    queued(&holder, "key", 1).await;
+    let readers = Part::Readers.name();
+    server.command::<()>(&["SET", &readers, "hello"]).await;
+    let released = within(HANG, guard.release()).await;
+    released.expect("its own lock");
+    let told = within(HANG, waiting).await.expect("no panic");
+    says(&is_misconfigured(told), &[&readers, "remove it"]);
+    had(&holder, "key").await;
+    let kept: String = server.command(&["GET", &readers]).await;
+    assert_eq!(kept, "hello");
 }
 
 /// The type of the key is right, and so is the lock beside it: what is in the set is not.

@@ -15,8 +15,8 @@ use crate::support::sentinel::{Deployment, Passwords};
 use crate::support::wait::until;
 use crate::{code, dlock, ran, redis, stderr, stdout};
 
-/// Half of the time after which a node that has not answered, where most of them have, is told as
-/// one that does not.
+/// Half of the time after which a server of a quorum that has not answered, where most of them have,
+/// is told as one that does not.
 pub(crate) const IN_TIME: Duration = Duration::from_millis(250);
 
 /// The checks of this level, and what is said of them.

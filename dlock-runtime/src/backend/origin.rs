@@ -164,8 +164,10 @@ impl<'a> Signed<'a> {
         let asked = parts.next()?;
         // A part after a dot is not the time: etcd uses it to tell a repeated request from the
         // one before, memcached writes there since when the lock is held.
-        let asked = asked.split('.').next()?.parse().ok()?;
-        let is_all = parts.next().is_none() && is_name(host) && is_name(label);
+        let (asked, behind) = asked.split_once('.').unwrap_or((asked, ""));
+        let asked = asked.parse().ok()?;
+        let is_number = behind.bytes().all(|byte| byte.is_ascii_digit());
+        let is_all = parts.next().is_none() && is_number && is_name(host) && is_name(label);
         Some(Self {
             host,
             pid: pid.parse().ok().filter(|_| is_all)?,

@@ -330,6 +330,7 @@ mod tests {
             "1.2@",
             "1.2@somebody",
             "1.2@a,b,c,d e",
+            "1.2@a,1,c,2.secret",
         ] {
             assert_eq!(Owner::read(text), None, "{text}");
         }

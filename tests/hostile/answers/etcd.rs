@@ -135,7 +135,7 @@ impl Protocol for Etcd {
     /// of each answer has such a field too.
     fn may_grant(said: &[u8]) -> bool {
         const SECOND_FIELD: u8 = 2 << 3;
-        // Its content type is as long as that number.
+        // The length of its content type, 16, is the byte that begins a second field.
         let said = said.strip_prefix(&*begins()).unwrap_or(said);
         let fields = said.windows(2).enumerate();
         let mut fields = fields.filter(|(_, two)| two[0] == SECOND_FIELD && two[1] != 0);

@@ -246,3 +246,25 @@ fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>>
     }
     queues
 }
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn only_an_owner_is_shown() {
+        for value in ["1.a", "1.a.2", "1.a@host,1,shop,2", "1.a@host,1,shop,2.3"] {
+            let shown = owner(value.as_bytes()).map(|(owner, _)| owner);
+            assert_eq!(shown, Some(value));
+        }
+        for value in [
+            "hello",
+            "1.a.",
+            "1.a.\u{1b}[31m",
+            "1.a.secret",
+            "1.a@host,1,shop,2.secret",
+        ] {
+            assert_eq!(owner(value.as_bytes()), None, "{value:?}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ use super::endpoint::Endpoint;
 use super::errors::{RetryPolicy, classify};
 use super::locate::Locator;
 use super::names::Keyspace;
+use super::scripts;
 use super::settings::Settings;
 use super::socket::{self, Driver, closed};
 use crate::backend::BackendError;
@@ -175,8 +176,8 @@ impl Connector {
         self.is_strict.store(is_strict, Ordering::Release);
         let error = match floor {
             Value::Int(floor) => {
-                // Lua rounds the highest number up, which overflows the answer.
-                return u64::try_from(floor).map_err(|_| endpoint.foreign_counter(""));
+                let floor = scripts::number(floor);
+                return floor.ok_or_else(|| endpoint.foreign_counter(""));
             }
             Value::ServerError(error) => error,
             _ => return Err(endpoint.unexpected_answer()),

@@ -12,6 +12,7 @@ use super::batcher::How;
 use super::commands;
 use super::connector::Connector;
 use super::names::{SLOTS, tag_of};
+use super::scripts::{self, LAST_NUMBER};
 use super::servers::{Notes, RedisStore, Route, unexpected_answer};
 use crate::apart::try_all;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -19,8 +20,8 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::redis::topology::Topology;
 
-/// The scripts count exactly up to 2^53. This leaves room for 2^50 numbers above the floor.
-const HIGHEST: u64 = (1 << 53) - (1 << 50);
+/// This leaves room for 2^50 numbers above the floor.
+const HIGHEST: u64 = LAST_NUMBER - (1 << 50);
 
 /// If the clock of a node is this far past the floor, in microseconds, the clocks of all nodes
 /// have passed it.
@@ -75,15 +76,15 @@ impl RedisStore {
         );
         let answer = self.exchange(key, how, deadline, notes, &raise).await?;
         match answer.value {
-            Value::Int(counter) if u64::try_from(counter).is_ok_and(|at| at >= to) => match how {
-                How::Confirmed => self.check_replicas(&answer),
-                _ => Ok(()),
+            Value::Int(counter) => match (scripts::number(counter), how) {
+                (Some(at), _) if at < to => Err(unexpected_answer(&answer.from)),
+                (Some(_), How::Confirmed) => self.check_replicas(&answer),
+                (Some(_), _) => Ok(()),
+                (None, _) => {
+                    let foreign = answer.from.endpoint().foreign_counter(key);
+                    Err(Failure::refused(foreign))
+                }
             },
-            // As when a connection is opened: it is as high as it can be.
-            Value::Int(..0) => {
-                let foreign = answer.from.endpoint().foreign_counter(key);
-                Err(Failure::refused(foreign))
-            }
             _ => Err(unexpected_answer(&answer.from)),
         }
     }

@@ -316,9 +316,13 @@ impl RedisStore {
     /// Checks the last token number that was drawn for a lock. A counter that is lower than when
     /// the connection was opened has lost data, and would give old numbers again. A new
     /// connection raises it.
-    pub(super) fn drawn(&self, from: &Connection, last: i64) -> Result<u64, Failure> {
+    pub(super) fn drawn(&self, from: &Connection, key: &str, last: i64) -> Result<u64, Failure> {
         // Somebody may have set the counter below zero.
         let last = u64::try_from(last).unwrap_or(0);
+        if last > scripts::LAST_NUMBER {
+            let foreign = from.endpoint().foreign_counter(key);
+            return Err(Failure::refused(foreign).with(Applied::Answered));
+        }
         if last.saturating_sub(TOKENS_PER_GRANT - 1) > from.token_floor() {
             return Ok(last);
         }
@@ -441,9 +445,9 @@ impl RedisStore {
         let counter = from.run_all(&counter, Sending::now(deadline)).await;
         let counter = counter.ok().and_then(|mut answers| answers.pop());
         let counter = counter.and_then(|value| redis::from_redis_value::<i64>(value).ok());
-        match counter {
-            Some(0..=HIGHEST_TOKEN) => endpoint.foreign(&self.space().readers(key), "number"),
-            _ => endpoint.foreign_counter(key),
+        match counter.and_then(scripts::number) {
+            Some(_) => endpoint.foreign(&self.space().readers(key), "number"),
+            None => endpoint.foreign_counter(key),
         }
     }
 
@@ -470,10 +474,6 @@ impl RedisStore {
         })
     }
 }
-
-/// Tokens start at the clock's microseconds, so they reach this value only in thousands of years.
-const HIGHEST_TOKEN: i64 = i64::MAX >> 6;
-
 /// The failure for an answer that Redis never gives.
 pub(super) fn unexpected_answer(from: &Connection) -> Failure {
     Failure::stop(from.endpoint().unexpected_answer()).with(Applied::Answered)

@@ -274,7 +274,7 @@ impl Store for RedisStore {
         let (server, mut sent_at) = (answer.from, answer.sent_at);
         let last = match drawn {
             Value::Nil if has_no_tokens => 0,
-            Value::Int(last) => self.drawn(&server, last)?,
+            Value::Int(last) => self.drawn(&server, &request.key, last)?,
             // The lock is granted, but without a token. The next attempt runs the script, which
             // draws one.
             Value::ServerError(error) => {
@@ -476,9 +476,14 @@ impl Store for RedisStore {
         let space = self.space();
         let places = || commands::places(space, key, DISOWNED_AT_ONCE);
         let answer = self.ask(key, deadline, &places).await?;
-        let Ok(mut entries) = redis::from_redis_value::<Vec<String>>(answer.value) else {
+        let Ok(places) = redis::from_redis_value::<Vec<Vec<u8>>>(answer.value) else {
             return Err(unexpected_answer(&answer.from));
         };
+        // What is no text is somebody else's.
+        let places = places.into_iter();
+        let mut entries: Vec<_> = places
+            .filter_map(|place| String::from_utf8(place).ok())
+            .collect();
         let process = format!(":{}", self.process);
         entries.retain(|entry| {
             let is_unknown = |owner| !knows(owner);

@@ -77,7 +77,7 @@ impl Voter for RedisStore {
         let answer = self.ask_for_lock(request, false, deadline, notes).await?;
         match &answer.value {
             Value::Int(last) => {
-                let last = self.drawn(&answer.from, *last)?;
+                let last = self.drawn(&answer.from, &request.key, *last)?;
                 Ok(Vote::Yes { last })
             }
             held @ (Value::BulkString(_) | Value::Nil) => Ok(Vote::No(holder(held))),

@@ -168,12 +168,13 @@ end
 
 -- Readers of before are out if nobody has the lock: perhaps only its own key was lost. They must
 -- not count among those who come. (Once a script has written something, a server whose memory is
--- full refuses it nothing more. So nothing is written if there are none.)
+-- full refuses it nothing more. So nothing is written if there are none.) Returns whether they are
+-- gone: a key of another type is somebody else's, and `DEL` would remove it.
 local function forget_readers()
-  if redis.call('EXISTS', readers) == 1 then
-    -- `DEL` would remove a key of another type, which is somebody else's.
-    redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
+  if redis.call('EXISTS', readers) == 0 then
+    return true
   end
+  return type(redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf')) == 'number'
 end
 
 -- Lets a reader in, beside the readers who are in already if there are any. The
@@ -272,7 +273,7 @@ local function advance(held, here)
   if held ~= 'free' and held ~= 'read' then
     return
   end
-  local given, mine, blocked = nil, false, false
+  local given, mine, blocked, foreign = nil, false, false, false
   local shared, unreachable, alive, listens = held == 'read', {}, {}, {}
 
   local function is_alive(process)
@@ -297,9 +298,6 @@ local function advance(held, here)
       local mark = caller and '+' or UNCLAIMED
       redis.call('SET', lock, 'w:' .. owner .. ';' .. text(now()) .. mark, 'PX', text(ms))
     else
-      if not shared then
-        forget_readers()
-      end
       redis.pcall('SET', since_key(owner), text(now()), 'PX', text(ms))
       ms = let_in(caller and owner or owner .. UNCLAIMED, ms, owner)
       shared = true
@@ -329,6 +327,11 @@ local function advance(held, here)
         put_back(entry, ttl)
         blocked = true
         break
+      elseif mode == 'r' and not shared and not forget_readers() then
+        -- No reader can be let in. The others are told when they ask again.
+        put_back(entry, ttl)
+        blocked, foreign = true, caller
+        break
       elseif caller or told(process, entry) then
         give(mode, owner, ttl, caller)
       else
@@ -339,6 +342,10 @@ local function advance(held, here)
 
   for index = #unreachable, 1, -1 do
     put_back(unpack(unreachable[index]))
+  end
+  if foreign then
+    -- Fails as `forget_readers` did.
+    redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
   end
   return given, mine, blocked
 end
