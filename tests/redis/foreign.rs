@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::lock_name;
 use crate::property::{holds_within, is_of_others, is_plain, told_of};
-use crate::support::locks::{config, connect, had, is_misconfigured, queued, says};
+use crate::support::locks::{config, connect, is_misconfigured, queued, says};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -278,15 +278,23 @@ async fn a_reader_that_waits_is_told_what_stands_in_the_place_of_readers() {
     let [holder, waiter] = [(), ()].map(|()| connect(config(&server.url())));
     let (holder, waiter) = tokio::join!(holder, waiter);
     let guard = holder.lock("key").acquire().await.expect("the lock");
-    let waiting = tokio::spawn(waiter.lock("key").read().acquire());
-    queued(&holder, "key", 1).await;
+    let mut reading = Vec::new();
+    for before in 0..3 {
+        reading.push(tokio::spawn(waiter.lock("key").read().acquire()));
+        queued(&holder, "key", before + 1).await;
+    }
+    let writing = tokio::spawn(waiter.lock("key").run(async {}));
+    queued(&holder, "key", 4).await;
     let readers = Part::Readers.name();
     server.command::<()>(&["SET", &readers, "hello"]).await;
     let released = within(HANG, guard.release()).await;
     released.expect("its own lock");
-    let told = within(HANG, waiting).await.expect("no panic");
-    says(&is_misconfigured(told), &[&readers, "remove it"]);
-    had(&holder, "key").await;
+    for reading in reading {
+        let told = within(HANG, reading).await.expect("no panic");
+        says(&is_misconfigured(told), &[&readers, "remove it"]);
+    }
+    let written = within(HANG, writing).await.expect("no panic");
+    written.expect("no reader is in front of it");
     let kept: String = server.command(&["GET", &readers]).await;
     assert_eq!(kept, "hello");
 }

@@ -162,11 +162,11 @@ impl<'a> Signed<'a> {
         let mut parts = signature.split(',');
         let (host, pid, label) = (parts.next()?, parts.next()?, parts.next()?);
         let asked = parts.next()?;
-        // A part after a dot is not the time: etcd uses it to tell a repeated request from the
-        // one before, memcached writes there since when the lock is held.
-        let (asked, behind) = asked.split_once('.').unwrap_or((asked, ""));
+        // A number after a dot is not the time: etcd uses it to tell a repeated request from the
+        // one before.
+        let (asked, behind) = asked.split_once('.').unwrap_or((asked, "0"));
         let asked = asked.parse().ok()?;
-        let is_number = behind.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = behind.parse::<u64>().is_ok();
         let is_all = parts.next().is_none() && is_number && is_name(host) && is_name(label);
         Some(Self {
             host,

@@ -330,7 +330,9 @@ mod tests {
             "1.2@",
             "1.2@somebody",
             "1.2@a,b,c,d e",
+            "1.2@a,1,c,2.",
             "1.2@a,1,c,2.secret",
+            "1.2@a,1,c,2.4111111111111111111111",
         ] {
             assert_eq!(Owner::read(text), None, "{text}");
         }

@@ -16,15 +16,15 @@ pub(super) const ALIVE_FOR: Duration = Duration::from_secs(8);
 /// How long a grant waits for its waiter to claim it.
 pub(super) const CLAIM: Duration = Duration::from_secs(3);
 
-/// Lua counts exactly up to this, five times the clock's microseconds. A token counter that is
-/// higher is somebody else's.
+/// Lua counts exactly below this, five times the clock's microseconds. A token counter that is as
+/// high is somebody else's.
 pub(super) const LAST_NUMBER: u64 = 1 << 53;
 
 /// The token number in an answer. Of one near the end of what Redis counts, Lua makes an answer
 /// below zero.
 pub(super) fn number(answer: i64) -> Option<u64> {
     let number = u64::try_from(answer).ok();
-    number.filter(|&number| number <= LAST_NUMBER)
+    number.filter(|&number| number < LAST_NUMBER)
 }
 
 /// Defines the scripts in the folder beside the calling file.

@@ -317,12 +317,15 @@ impl RedisStore {
     /// the connection was opened has lost data, and would give old numbers again. A new
     /// connection raises it.
     pub(super) fn drawn(&self, from: &Connection, key: &str, last: i64) -> Result<u64, Failure> {
-        // Somebody may have set the counter below zero.
-        let last = u64::try_from(last).unwrap_or(0);
-        if last > scripts::LAST_NUMBER {
-            let foreign = from.endpoint().foreign_counter(key);
-            return Err(Failure::refused(foreign).with(Applied::Answered));
-        }
+        let last = match scripts::number(last) {
+            Some(last) => last,
+            // Somebody may have set the counter below zero, and a new connection raises it.
+            None if last < 0 && from.token_floor() > 0 => 0,
+            None => {
+                let foreign = from.endpoint().foreign_counter(key);
+                return Err(Failure::refused(foreign).with(Applied::Answered));
+            }
+        };
         if last.saturating_sub(TOKENS_PER_GRANT - 1) > from.token_floor() {
             return Ok(last);
         }
@@ -474,6 +477,7 @@ impl RedisStore {
         })
     }
 }
+
 /// The failure for an answer that Redis never gives.
 pub(super) fn unexpected_answer(from: &Connection) -> Failure {
     Failure::stop(from.endpoint().unexpected_answer()).with(Applied::Answered)

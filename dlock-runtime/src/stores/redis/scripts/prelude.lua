@@ -328,7 +328,10 @@ local function advance(held, here)
         blocked = true
         break
       elseif mode == 'r' and not shared and not forget_readers() then
-        -- No reader can be let in. The others are told when they ask again.
+        -- No reader can be let in. Who asks learns why, and the others are to ask.
+        if not caller then
+          told(process, entry)
+        end
         put_back(entry, ttl)
         blocked, foreign = true, caller
         break
