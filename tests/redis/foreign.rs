@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
-use redis::Value;
+use redis::{ToSingleRedisArg, Value};
 
 use crate::lock_name;
 use crate::property::{holds_within, is_of_others, is_plain, told_of};
@@ -126,7 +126,7 @@ fn foreign() -> impl Strategy<Value = Foreign> {
 
 /// In the place of what was there, in one step: a manager that opens a connection would
 /// write a counter that is missing.
-async fn put(server: &RedisServer, name: &str, foreign: &Foreign) {
+async fn put(server: &RedisServer, name: impl ToSingleRedisArg + Copy, foreign: &Foreign) {
     let mut step = redis::pipe();
     step.atomic().del(name);
     step.cmd(foreign.command).arg(name).arg(&foreign.values);
@@ -154,15 +154,13 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
             .await;
     }
     let name = part.name();
-    put(server, &name, foreign).await;
+    put(server, &*name, foreign).await;
     // A name that is no text is none of a lock.
-    let mut no_text = redis::cmd("SET");
-    no_text.arg(b"dlock:{\xff}").arg("w:1.1");
-    let done: Value = no_text
-        .query_async(&mut server.connection().await)
-        .await
-        .expect("our own server");
-    drop(done);
+    let no_text = Foreign {
+        command: "SET",
+        values: vec!["w:1.1".into()],
+    };
+    put(server, &b"dlock:{\xff}"[..], &no_text).await;
     let before: Vec<u8> = server.command(&["DUMP", &name]).await;
     let mut told = Vec::new();
     for manager in [&other, &manager] {

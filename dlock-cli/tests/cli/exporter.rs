@@ -83,7 +83,8 @@ fn row(text: &str, name: &str) -> Vec<String> {
     columns.map(ToOwned::to_owned).collect()
 }
 
-/// The service refuses an order, or a payment, that Redis has not answered within 1.5 seconds.
+/// A third of the time after which the service refuses an order, or a payment, that Redis has not
+/// answered.
 const IN_TIME: Duration = Duration::from_millis(500);
 
 #[tokio::test]

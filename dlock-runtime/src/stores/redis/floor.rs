@@ -20,7 +20,7 @@ use crate::deadline::Deadline;
 use crate::store::Failure;
 use crate::stores::redis::topology::Topology;
 
-/// This leaves room for 2^50 numbers above the floor.
+/// The highest floor: it leaves room for 2^50 numbers above it.
 const HIGHEST: u64 = LAST_NUMBER - (1 << 50);
 
 /// If the clock of a node is this far past the floor, in microseconds, the clocks of all nodes
