@@ -30,19 +30,9 @@ impl Store for LockService {
         2 * crate::SHORT_TTL
     }
 
-    /// A lock is a lease, the call and a look, one after the other.
+    /// A lock is a lease, its place, the call and a look, one after the other.
     fn request_timeout(&self) -> Duration {
         2 * self.0.request_timeout()
-    }
-
-    /// The call watches by a past revision, which the server serves every 100 ms.
-    fn hand_overs(&self) -> usize {
-        200
-    }
-
-    /// The call writes an empty key.
-    fn shows_processes(&self) -> bool {
-        false
     }
 
     async fn take_away(&self, key: &str) {
@@ -50,11 +40,7 @@ impl Store for LockService {
     }
 
     fn shows_since(&self) -> Since {
-        Since::OfNobody
-    }
-
-    fn lets_waiters_out(&self) -> bool {
-        false
+        self.0.shows_since()
     }
 
     fn leaves_out() -> &'static [&'static str] {
@@ -122,10 +108,9 @@ async fn what_was_done_by_the_other_recipe_is_told() {
     until("nothing is left", left, Vec::is_empty).await;
 }
 
-/// The call does not notice that its key is gone, and would wait in vain (etcd issue
-/// 19597).
+/// The call would wait on in vain (etcd issue 19597).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_key_was_deleted_is_made_again() {
+async fn who_waits_and_whose_key_was_deleted_queues_again() {
     let store = EtcdStore::start().await;
     let holder = connect(&store.url()).await;
     let waiter = connect(&format!("{}?recipe=lock-service", store.url())).await;
@@ -141,23 +126,32 @@ async fn a_call_whose_key_was_deleted_is_made_again() {
     served(waiting).await;
 }
 
-/// Its lease may end while the call is on its way, as on a machine that stands still.
+/// What the call relies on may end while it is on its way, as on a machine that stands still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_lease_has_ended_is_made_again() {
-    let server = EtcdServer::start().await;
-    let proxy = Proxy::to(server.port());
-    let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
-    // What is held back is not taken for an outage.
-    let manager = locks::connect(config(&url).request_timeout(HANG)).await;
-    proxy.hold_back(Some("dlock/key"));
-    let waiting = tokio::spawn(manager.lock("key").run(async {}));
-    let is_called = async || proxy.holds_back().then_some(());
-    eventually("the call is on its way", is_called).await;
-    let leases = server.control(&["lease", "list"]).await;
-    let lease = leases.lines().last().expect("a lease");
-    server.control(&["lease", "revoke", lease]).await;
-    proxy.hold_back(None);
-    served(waiting).await;
+async fn a_call_whose_lease_or_key_has_gone_is_made_again() {
+    // The call names the lock, and the lease after that.
+    const CALL: &str = "\n\tdlock/key\u{10}";
+    for lease_ends in [true, false] {
+        let server = EtcdServer::start().await;
+        let proxy = Proxy::to(server.port());
+        let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
+        // What is held back is not taken for an outage.
+        let manager = locks::connect(config(&url).request_timeout(HANG)).await;
+        proxy.hold_back(Some(CALL));
+        let waiting = tokio::spawn(manager.lock("key").acquire());
+        let is_called = async || proxy.holds_back().then_some(());
+        eventually("the call is on its way", is_called).await;
+        if lease_ends {
+            let leases = server.control(&["lease", "list"]).await;
+            let lease = leases.lines().last().expect("a lease");
+            server.control(&["lease", "revoke", lease]).await;
+        } else {
+            server.control(&["del", "--prefix", "dlock/key/"]).await;
+        }
+        proxy.hold_back(None);
+        let guard = served(waiting).await;
+        guard.release().await.expect("it holds what it was told");
+    }
 }
 
 /// The call keeps nobody's lease alive; a waiter that did not either would lose
@@ -192,4 +186,35 @@ async fn outlives_many(ttl: Duration) {
     drop((holder, waiter));
     let none = |all: &String| all.contains("found 0 leases");
     until("no lease is left", leases, none).await;
+}
+
+/// The server ends all calls by way of one stream inside itself. Many that are cut off together
+/// block it for ever, and with it each later call that has to wait (etcd issue 13336).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_leave_together_block_no_later_call() {
+    const KEYS: usize = 150;
+    let server = EtcdServer::start().await;
+    let url = etcd_url(&[server.port()]);
+    let holder = connect(&url).await;
+    let waiter = connect(&format!("{url}?recipe=lock-service")).await;
+    let keys: Vec<_> = (0..KEYS).map(|number| format!("key:{number}")).collect();
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(held(holder.lock(key)).await);
+    }
+    let waiting = async |count| {
+        let places = async || server.keys("dlock/key:").await.len();
+        until("they wait", places, |&places| places == KEYS + count).await;
+    };
+    for _ in 0..4 {
+        let wait = |key| tokio::spawn(waiter.lock(key).run(async {}));
+        let leaving: Vec<_> = keys.iter().map(wait).collect();
+        waiting(KEYS).await;
+        leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        waiting(0).await;
+    }
+    let last = tokio::spawn(waiter.lock("key:0").run(async {}));
+    waiting(1).await;
+    drop(guards);
+    served(last).await;
 }

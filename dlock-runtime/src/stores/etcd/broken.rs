@@ -9,7 +9,6 @@ use super::leases::seconds;
 use super::marks::lease_of;
 use super::names::LockName;
 use super::queue::Key;
-use super::settings::Recipe;
 use super::store::EtcdStore;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
@@ -32,12 +31,6 @@ impl EtcdStore {
         deadline: Deadline,
     ) -> Result<Freed, Failure> {
         let lock = self.members.settings.names.lock(&broken.key);
-        if let (Whose::Waiter(_), Recipe::LockService) =
-            (&broken.whose, self.members.settings.recipe)
-        {
-            // The waiter's Lock call would put the key there again.
-            return Err(broken.refused("etcd (`recipe=lock-service`)"));
-        }
         let queue = Listing::of_lock(&self.members, &lock, deadline)
             .await?
             .into_queue();

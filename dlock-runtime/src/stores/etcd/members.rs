@@ -14,7 +14,6 @@ use tokio::sync::OnceCell;
 
 use super::errors::{self, ErrorClass, Failed, classify};
 use super::floor;
-use super::names::LockName;
 use super::settings::Settings;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -112,25 +111,15 @@ impl Members {
         keys: impl Iterator<Item = &str>,
         deadline: Deadline,
     ) -> Result<Vec<Option<i64>>, Failed> {
-        let answers = self
-            .txn(Txn::new().and_then(look_for(keys)), deadline)
-            .await?;
-        Ok(created(&answers.op_responses()))
-    }
-
-    /// When each of these keys was created, and the floor of a lock's tokens.
-    pub(super) async fn created_above(
-        &self,
-        keys: impl Iterator<Item = &str>,
-        lock: &LockName,
-        deadline: Deadline,
-    ) -> Result<(Vec<Option<i64>>, u64), Failure> {
-        let mut gets = look_for(keys);
-        gets.push(lock.get_floor());
-        let txn = Txn::new().and_then(gets);
-        let answers = self.txn(txn, deadline).await?.op_responses();
-        let floor = floor::found(&answers, &lock.floor(), &self.settings.place());
-        Ok((created(&answers), floor?))
+        let keys_only = GetOptions::new().with_keys_only();
+        let gets = keys.map(|key| TxnOp::get(key, Some(keys_only.clone())));
+        let gets: Vec<_> = gets.collect();
+        let answers = self.txn(Txn::new().and_then(gets), deadline).await?;
+        let created = answers.op_responses().into_iter().map(|found| match found {
+            TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
+            _ => None,
+        });
+        Ok(created.collect())
     }
 
     /// Writes the floor, unless it is as high already.
@@ -219,17 +208,4 @@ impl Member {
             client: OnceCell::new(),
         })
     }
-}
-fn look_for<'k>(keys: impl Iterator<Item = &'k str>) -> Vec<TxnOp> {
-    let keys_only = GetOptions::new().with_keys_only();
-    keys.map(|key| TxnOp::get(key, Some(keys_only.clone())))
-        .collect()
-}
-
-fn created(answers: &[TxnOpResponse]) -> Vec<Option<i64>> {
-    let created = answers.iter().map(|found| match found {
-        TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
-        _ => None,
-    });
-    created.collect()
 }

@@ -67,7 +67,7 @@ impl Etcd {
     /// A lock is at `<prefix>/<key>/`; the prefix is `dlock` if the URL names none. A user and
     /// password are percent-encoded.
     ///
-    /// With `?recipe=lock-service`, the server's own Lock call does the waiting; there are no
+    /// With `?recipe=lock-service`, the server's own Lock call gives the lock; there are no
     /// readers, no permits and no `once` then. `etcds://…?ca=<path>` trusts the authority whose
     /// certificate is in that file, in place of the system's. `cert=<path>&key=<path>` is the
     /// certificate of this client.

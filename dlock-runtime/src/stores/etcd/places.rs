@@ -91,12 +91,6 @@ impl Name {
             taken: None,
         })
     }
-
-    /// Whether this is the key of a place in a queue, as the place is shown.
-    pub(super) fn is_of(&self, place: &str) -> bool {
-        let queue = self.key.strip_suffix(place);
-        queue.is_some_and(|queue| queue.ends_with('/'))
-    }
 }
 
 impl Drop for Name {

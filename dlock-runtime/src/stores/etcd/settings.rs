@@ -35,12 +35,12 @@ pub(crate) struct Settings {
     options: Option<ConnectOptions>,
 }
 
-/// Who does the waiting.
+/// Who gives the lock to a request that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipe {
-    /// dlock, which watches the place before its own.
+    /// The transaction that finds nobody ahead.
     Queue,
-    /// The server, by its own Lock call.
+    /// The server's own Lock call, after that.
     LockService,
 }
 
@@ -100,7 +100,7 @@ impl Settings {
 
     pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
         if let Some(options) = &self.options {
-            // A call that waits in the server's queue may take any time.
+            // dlock limits each request itself, and its streams stay open.
             return Self::with_limits(options.clone().with_timeout(Duration::MAX), patience);
         }
         let options = self.anonymous_options(patience);

@@ -18,7 +18,6 @@ use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
 use super::queue::{Asking, Fate, Key, Question, QueuePosition, has_deleted, of_existing_key};
-use super::service::LockCall;
 use super::settings::{Recipe, Settings};
 use super::survey::Survey;
 use super::waiting::Awaited;
@@ -26,8 +25,8 @@ use super::watches::{Listening, Watches};
 
 use crate::backend::origin::unix_ms;
 use crate::backend::{
-    BackendError, Capabilities, Finding, HolderInfo, Listed, LockInfo, Owner, Protocol, Renewed,
-    Request, Servers, TokenTier,
+    BackendError, Capabilities, Finding, Listed, LockInfo, Protocol, Renewed, Request, Servers,
+    TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
@@ -57,7 +56,6 @@ pub(crate) struct Notes {
     has_waited: bool,
     /// The write of the key, on its way. It goes on when the caller leaves.
     put: Option<Asking>,
-    call: Option<LockCall>,
     listening: Option<Listening>,
     listing: Option<Listing>,
     survey: Option<Box<Survey>>,
@@ -152,7 +150,7 @@ impl Store for EtcdStore {
             watches: &self.watches,
         };
         let has_waited = notes.has_waited || notes.listening.is_some();
-        let Notes { key, put, call, .. } = notes;
+        let Notes { key, put, .. } = notes;
         let key = match key {
             Some(key) => key,
             none => none.insert(self.key(asked, notes.round).await?),
@@ -161,25 +159,15 @@ impl Store for EtcdStore {
             return Ok(notes.lost());
         }
         let mut asked_at = self.members.time.now();
-        let stands = if waits && self.members.settings.recipe == Recipe::LockService {
-            let begin = || LockCall::new(&self.members, asked, key);
-            let call = call.get_or_insert_with(begin);
-            let stands = Box::pin(call.stands(&self.batches, asked, key)).await;
+        // The lease is confirmed while the key is written.
+        key.lease().demand(key.ttl, asked_at);
+        let mut stands = key.enter(&self.batches, asked, put).await?;
+        let by_call = waits && self.members.settings.recipe == Recipe::LockService;
+        if by_call && stands == QueuePosition::First {
+            stands = Box::pin(key.call(&self.batches, asked)).await?;
             asked_at = self.members.time.now();
-            match stands {
-                Ok(stands) => stands,
-                Err(failure) => return Err(notes.call_failed(failure)),
-            }
-        } else {
-            // The lease is confirmed while the key is written.
-            key.lease().demand(key.ttl, asked_at);
-            key.enter(&self.batches, asked, put).await?
-        };
-        // The key of a Lock call has no value.
-        if stands == QueuePosition::First
-            && has_waited
-            && self.members.settings.recipe == Recipe::Queue
-        {
+        }
+        if stands == QueuePosition::First && has_waited {
             key.since.get_or_insert_with(unix_ms);
         }
         Ok(match stands {
@@ -308,11 +296,6 @@ impl Store for EtcdStore {
         }
     }
 
-    fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Key>) -> bool {
-        // The key of a Lock call has no value, and is shown by its name.
-        holder.shows(owner) || record.is_some_and(|key| key.name.is_of(&holder.owner))
-    }
-
     fn scope(key: &Key) -> Option<Scope> {
         (!key.moved).then(|| key.lease().scope())
     }
@@ -379,9 +362,7 @@ impl EtcdStore {
         let (leases, deadline) = (&self.leases, asked.deadline);
         let lease_ref = leases.take(request.ttl, private, deadline).await?;
         let name = if private {
-            let key = lock.of_lock_service(lease_ref.lease.id);
-            // The call writes no value.
-            Name::given(key, if asked.waits { String::new() } else { value })
+            Name::given(lock.of_lock_service(lease_ref.lease.id), value)
         } else {
             self.places.take(&lock.places(request.mode), value)
         };
@@ -421,12 +402,6 @@ impl EtcdStore {
 }
 
 impl Notes {
-    /// The lease of a call ends with the attempt, whatever the call has done.
-    fn call_failed(&mut self, failure: Failure) -> Failure {
-        self.next_round();
-        failure.with(Applied::No)
-    }
-
     /// The key is not there. A put without an answer may still write it, but not with a lease that
     /// has ended.
     fn lost(&mut self) -> Take<EtcdStore> {
