@@ -375,11 +375,9 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // Looking.
 
-    /// Whether a holder that was shown is this owner. `record` is that of the owner's lease, if
-    /// the lease belongs to this process. The default is for a store that shows owners as they
-    /// are displayed, with or without more text around them.
-    fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Self::Record>) -> bool {
-        let _ = record;
+    /// Whether a holder that was shown is this owner. The default is for a store that shows owners
+    /// as they are displayed, with or without more text around them.
+    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
         holder.shows(owner)
     }
 

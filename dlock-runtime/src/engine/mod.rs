@@ -499,9 +499,7 @@ impl<D: Driven> Backend for D {
     }
 
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
-        let running = self.engine().running().ok();
-        let record = running.and_then(|running| running.table.record(owner));
-        D::Store::is_owner(holder, owner, record.as_ref())
+        D::Store::is_owner(holder, owner)
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

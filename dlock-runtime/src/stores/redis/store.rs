@@ -444,7 +444,7 @@ impl Store for RedisStore {
         self.space().redisson()?.longest_for(request)
     }
 
-    fn is_owner(holder: &HolderInfo, owner: Owner, _: Option<&()>) -> bool {
+    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
         Field::read(&holder.owner).is_some_and(|field| field.owner == owner) || holder.shows(owner)
     }
 

@@ -314,7 +314,7 @@ impl Store for ZooKeeperStore {
     }
 
     /// Holders are shown by the names of their nodes.
-    fn is_owner(holder: &HolderInfo, owner: Owner, _: Option<&Arc<Record>>) -> bool {
+    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
         holder.owner.starts_with(&names::own(owner))
     }
 
