@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use dlock_conformance::{Since, Store, async_trait, conformance};
+use etcd_client::Client;
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, places};
@@ -11,7 +12,7 @@ use crate::support::calm::unless_it_stands_still;
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{self, held, is_busy, is_done, is_unsupported, queued, served};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, eventually, until};
+use crate::support::wait::{HANG, eventually, until, within};
 
 struct LockService(EtcdStore);
 
@@ -56,7 +57,7 @@ impl Store for LockService {
     }
 }
 
-// Who makes the place in the queue matters to these.
+// What the call, and a lease for each place, matter to.
 conformance!(crate::lock_service::LockService:
     tokens keys exclusion claims release leases queues drops unpolled outages late_commands breaking
     load;
@@ -108,7 +109,7 @@ async fn what_was_done_by_the_other_recipe_is_told() {
     until("nothing is left", left, Vec::is_empty).await;
 }
 
-/// The call would wait on in vain (etcd issue 19597).
+/// As without the call, which would wait on in vain (etcd issue 19597).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_and_whose_key_was_deleted_queues_again() {
     let store = EtcdStore::start().await;
@@ -131,31 +132,46 @@ async fn who_waits_and_whose_key_was_deleted_queues_again() {
 async fn a_call_whose_lease_or_key_has_gone_is_made_again() {
     // The call names the lock, and the lease after that.
     const CALL: &str = "\n\tdlock/key\u{10}";
-    for lease_ends in [true, false] {
+    for (lease_ends, other_waits) in [(true, false), (false, false), (false, true)] {
         let server = EtcdServer::start().await;
         let proxy = Proxy::to(server.port());
-        let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
+        let url = |port| etcd_url(&[port]);
+        let other = connect(&url(server.port())).await;
+        let called = format!("{}?recipe=lock-service", url(proxy.port()));
         // What is held back is not taken for an outage.
-        let manager = locks::connect(config(&url).request_timeout(HANG)).await;
+        let manager = locks::connect(config(&called).request_timeout(HANG)).await;
         proxy.hold_back(Some(CALL));
         let waiting = tokio::spawn(manager.lock("key").acquire());
         let is_called = async || proxy.holds_back().then_some(());
         eventually("the call is on its way", is_called).await;
+        let places = server.keys("dlock/key/").await;
+        let behind = other_waits.then(|| tokio::spawn(other.lock("key").acquire()));
         if lease_ends {
             let leases = server.control(&["lease", "list"]).await;
             let lease = leases.lines().last().expect("a lease");
             server.control(&["lease", "revoke", lease]).await;
         } else {
-            server.control(&["del", "--prefix", "dlock/key/"]).await;
+            queued(&other, "key", usize::from(other_waits)).await;
+            server.control(&["del", &places[0]]).await;
         }
+        // The call writes its key behind the other's.
+        let before = match behind {
+            Some(behind) => Some(served(behind).await),
+            None => None,
+        };
         proxy.hold_back(None);
+        if let Some(before) = before {
+            queued(&other, "key", 1).await;
+            before.release().await.expect("the other's release");
+        }
         let guard = served(waiting).await;
         guard.release().await.expect("it holds what it was told");
+        let left = async || server.keys("dlock/key/").await;
+        until("nothing is left", left, Vec::is_empty).await;
     }
 }
 
-/// The call keeps nobody's lease alive; a waiter that did not either would lose
-/// its place after one ttl.
+/// A waiter whose own lease is not kept alive would lose its place after one ttl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_outlives_many_ttls() {
     let ttl = Duration::from_secs(2);
@@ -217,4 +233,16 @@ async fn callers_that_leave_together_block_no_later_call() {
     waiting(1).await;
     drop(guards);
     served(last).await;
+    // And another program may let the call wait.
+    let guard = held(holder.lock("key")).await;
+    let mut other = Client::connect([format!("127.0.0.1:{}", server.port())], None)
+        .await
+        .expect("a connection");
+    let called = tokio::spawn(async move { other.lock("dlock/key", None).await });
+    queued(&holder, "key", 1).await;
+    guard.release().await.expect("the release");
+    within(HANG, called)
+        .await
+        .expect("no panic")
+        .expect("the lock");
 }

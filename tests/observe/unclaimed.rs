@@ -195,8 +195,7 @@ async fn votes_that_nobody_counts_count_as_held() {
     counts_as_held(&nodes.url(), "unclaimed/redlock").await;
 }
 
-/// Names of places in etcd do not say whose they are, and what the server's own
-/// Lock call writes says it nowhere.
+/// Names of places in etcd do not say whose they are.
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn a_place_in_etcd_that_nobody_comes_for_counts_as_held() {

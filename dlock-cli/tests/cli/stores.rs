@@ -337,7 +337,6 @@ async fn etcd_serves() {
         readers: false,
         permits: false,
         once: false,
-        take_out: false,
         ..can
     };
     serves(&format!("{url}?recipe=lock-service"), can).await;

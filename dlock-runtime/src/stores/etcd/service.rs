@@ -1,38 +1,51 @@
 //! `recipe=lock-service`: the server's own Lock call gives the lock.
 //!
 //! A request writes the key of the call itself, under a lease of its own, and waits like any other.
-//! The call is made when nobody is ahead: it finds its key there, and answers at once. It never
-//! waits, for two reasons. A server watches for all its calls over one stream inside itself, which
-//! stops for ever when many of them end together (etcd issue 13336). And it deletes the key of a
-//! call that was cut off while it waited, by the name alone (etcd issue 22082).
+//! The call is made when nobody is ahead: it finds its key there, and answers at once. It is not
+//! left waiting, for two reasons. A server watches for all its calls over one stream inside itself,
+//! which stops for ever when many of them end together (etcd issue 13336). And it deletes the key
+//! of a call that was cut off while it waited, by the name alone.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::{Client, LockOptions};
 
 use super::batches::Batches;
 use super::errors::ErrorClass;
-use super::queue::{Key, Question, QueuePosition, of_existing_key};
+use super::queue::{Key, Question, QueuePosition};
 use crate::store::Failure;
 
+/// How often the key is looked at while the call has not answered.
+const LOOK: Duration = Duration::from_millis(250);
+
 impl Key {
-    /// Makes the Lock call for this key, which is the first.
+    /// Makes the Lock call for this key, which is the first. If the key is deleted just before, the
+    /// call writes another, behind those who wait, and waits too. It is cut off then.
     pub(super) async fn call(
         &mut self,
         batches: &Arc<Batches>,
         asked: &Question<'_>,
     ) -> Result<QueuePosition, Failure> {
+        let time = &batches.members.time;
         let options = LockOptions::new().with_lease(self.lease().id);
         let lock = asked.lock.for_lock_service();
         let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
-        match batches.members.ask(asked.deadline, call).await {
-            // If the key was deleted just before, the call has made another.
-            Ok(_) => self.enter(batches, asked, &mut None).await,
-            Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
-                self.lease().end();
-                Ok(QueuePosition::Nowhere)
+        let mut called = pin!(batches.members.ask(asked.deadline, call));
+        loop {
+            match time.bound(time.after(LOOK), called.as_mut()).await {
+                Ok(Err(failed)) if failed.class == ErrorClass::LeaseNotFound => {
+                    self.lease().end();
+                    return Ok(QueuePosition::Nowhere);
+                }
+                Ok(Err(failed)) => return Err(failed.into()),
+                Ok(Ok(_)) => return self.enter(batches, asked, &mut None).await,
+                Err(_) => match self.enter(batches, asked, &mut None).await? {
+                    QueuePosition::First => {}
+                    elsewhere => return Ok(elsewhere),
+                },
             }
-            Err(failed) => Err(of_existing_key(failed.into())),
         }
     }
 }

@@ -100,7 +100,7 @@ impl Settings {
 
     pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
         if let Some(options) = &self.options {
-            // dlock limits each request itself, and its streams stay open.
+            // dlock limits each request itself.
             return Self::with_limits(options.clone().with_timeout(Duration::MAX), patience);
         }
         let options = self.anonymous_options(patience);

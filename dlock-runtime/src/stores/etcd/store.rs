@@ -164,7 +164,10 @@ impl Store for EtcdStore {
         let mut stands = key.enter(&self.batches, asked, put).await?;
         let by_call = waits && self.members.settings.recipe == Recipe::LockService;
         if by_call && stands == QueuePosition::First {
-            stands = Box::pin(key.call(&self.batches, asked)).await?;
+            match Box::pin(key.call(&self.batches, asked)).await {
+                Ok(now) => stands = now,
+                Err(failure) => return Err(notes.call_failed(failure)),
+            }
             asked_at = self.members.time.now();
         }
         if stands == QueuePosition::First && has_waited {
@@ -402,6 +405,12 @@ impl EtcdStore {
 }
 
 impl Notes {
+    /// The lease of a call ends with the place, whatever the call has done or may still do.
+    fn call_failed(&mut self, failure: Failure) -> Failure {
+        self.next_round();
+        failure.with(Applied::No)
+    }
+
     /// The key is not there. A put without an answer may still write it, but not with a lease that
     /// has ended.
     fn lost(&mut self) -> Take<EtcdStore> {
