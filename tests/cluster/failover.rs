@@ -309,6 +309,11 @@ fn asked_for_the_map(cluster: &Cluster) -> u64 {
 /// that is an outage like any other. The cluster says so for all of its slots.
 #[tokio::test]
 async fn slots_without_a_master_are_an_outage() {
+    // The nodes soon take one that stands still for dead.
+    unless_it_stands_still(STILL, slots_without_a_master).await;
+}
+
+async fn slots_without_a_master() {
     // Nobody has it find out that they are gone.
     let mut store = Watchful::<false> {
         cluster: Cluster::start(SHORT).await,

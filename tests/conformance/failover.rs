@@ -8,10 +8,14 @@ use dlock::{LockError, LockGuard, LockManager};
 
 use crate::processes::{ENDLESS, Scene, all_end_well};
 use crate::restart::next_token;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served, shown};
 use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, eventually, within};
 use crate::{Running, Store};
+
+/// A machine that stands still for this long may elect other leaders than the tests do.
+const STANDS_STILL: Duration = Duration::from_millis(500);
 
 /// How a leader fails. A store is asked only for what its [`failures`](Led::failures) name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +226,9 @@ pub mod cases {
 /// Runs one case with its own store.
 #[doc(hidden)]
 pub fn run<S: Led>(case: fn(&mut dyn Led) -> Running<'_>) {
-    current_thread().block_on(async { case(&mut S::start().await).await });
+    current_thread().block_on(unless_it_stands_still(STANDS_STILL, async || {
+        case(&mut S::start().await).await;
+    }));
 }
 
 /// Generates a test for each case, for one store: the path, from the crate's root, of a type that

@@ -284,6 +284,13 @@ pub(crate) async fn a_paused_holder_that_writes_late_is_refused(store: &mut dyn 
 }
 
 async fn comes_back_late(store: &mut dyn Store, stubborn: bool, reports: &str) {
+    // Nobody else may lose its lease, or be told of an outage.
+    let renewals = store.contenders_ttl() / 4;
+    let test = async || comes_back(&mut *store, stubborn, reports).await;
+    unless_it_stands_still(renewals, test).await;
+}
+
+async fn comes_back(store: &mut dyn Store, stubborn: bool, reports: &str) {
     let scene = Scene::around(store);
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, stubborn);

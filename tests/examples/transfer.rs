@@ -37,9 +37,13 @@ fn one_lock_after_the_other_gets_stuck() {
 
 #[test]
 fn without_locks_it_does_not_add_up() {
-    let output = run("transfer", &["--without-lock", "--tasks", "64"]);
-    assert!(output.status.success(), "{output:?}");
-    assert_ne!(number(&output, "money after"), 4000);
+    // What is lost and what is made of nothing may come to the same, once.
+    let adds_up = || {
+        let output = run("transfer", &["--without-lock", "--tasks", "64"]);
+        assert!(output.status.success(), "{output:?}");
+        number(&output, "money after") == 4000
+    };
+    assert!((0..3).any(|_| !adds_up()));
 }
 
 #[test]

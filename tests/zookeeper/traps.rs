@@ -263,6 +263,11 @@ async fn ends_before_its_session() {
 /// A waiter whose session has ended asks again, with the next.
 #[tokio::test]
 async fn a_waiter_outlives_its_session() {
+    // A quarter of its session.
+    unless_it_stands_still(Duration::from_millis(500), outlives_its_session).await;
+}
+
+async fn outlives_its_session() {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
     let other = connect(&scene.url()).await;

@@ -9,7 +9,7 @@ use crate::databases::server::Server;
 use crate::support::dir::TempDir;
 use crate::support::program::Program;
 use crate::support::wait::until;
-use crate::{code, column, json, patient, patient_holder, ran, sqlite, stderr, stdout};
+use crate::{code, column, dlock, holder, json, ran, sqlite, stderr, stdout};
 
 /// Milliseconds since 1970.
 fn now() -> u64 {
@@ -52,7 +52,7 @@ async fn is_shown(
 ) {
     let look = async || {
         let at = now();
-        let listed = ran(patient(url, arguments)).await;
+        let listed = ran(dlock(url, arguments)).await;
         assert_eq!(code(&listed), 0, "{}", stderr(&listed));
         (at, stdout(&listed))
     };
@@ -78,7 +78,7 @@ async fn a_second_passes(since: u64) {
 /// seen who waits, or not.
 async fn are_told(url: &str, by: Option<&str>, has_queue: bool) {
     let begun = now();
-    let _held = patient_holder(url, "k").await;
+    let _held = holder(url, "k").await;
     let had = now();
     let lock = &json(url, &["show", "k"]).await[0];
     let holder = &lock["holders"][0];
@@ -95,9 +95,9 @@ async fn are_told(url: &str, by: Option<&str>, has_queue: bool) {
     }
 
     let begun = now();
-    let _waiter = Program::start(patient(url, &["wait", "k"]));
+    let _waiter = Program::start(dlock(url, &["wait", "k"]));
     if !has_queue {
-        let shown = stdout(&ran(patient(url, &["show", "k"])).await);
+        let shown = stdout(&ran(dlock(url, &["show", "k"])).await);
         assert_eq!(column(&shown, "WAITERS"), ["-"], "{shown}");
         return;
     }

@@ -3,7 +3,7 @@
 use crate::support::memcached::Memcached;
 use crate::support::program::Program;
 use crate::support::server::Server;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::{HANG, until, within};
 use crate::terminal::Terminal;
 use crate::{code, column, dlock, json, printed, ran, redis, stderr, stdout};
 
@@ -29,23 +29,19 @@ async fn holder(url: &str, options: &[&str]) -> (Program, String) {
 }
 
 /// The owners that are shown, of those who hold or wait.
-pub(crate) async fn owners(url: &str, part: &str) -> Vec<String> {
-    let json = stdout(&ran(dlock(url, &["show", "k", "-o", "json"])).await);
-    let Some((_, rest)) = json.split_once(&format!("\"{part}\": [")) else {
-        return Vec::new();
-    };
-    let (list, _) = rest.split_once(']').expect("a list");
-    let owners = list
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("\"owner\": \""));
-    owners
-        .map(|owner| {
-            owner
-                .trim_end_matches("\",")
-                .trim_end_matches('"')
-                .to_owned()
-        })
-        .collect()
+async fn owners(url: &str, part: &str) -> Vec<String> {
+    let shown = json(url, &["show", "k"]).await;
+    let list = shown[0][part].as_array().into_iter().flatten();
+    let owners = list.map(|one| one["owner"].as_str().expect("an owner"));
+    owners.map(ToOwned::to_owned).collect()
+}
+
+/// The same, once there are so many: a waiter may have no place for a moment, if the machine stood
+/// still.
+pub(crate) async fn all_owners(url: &str, part: &str, number: usize) -> Vec<String> {
+    let shown = async || owners(url, part).await;
+    let what = format!("{url}: {number} in {part:?}");
+    until(&what, shown, |owners| owners.len() == number).await
 }
 
 /// The others keep no queue: who waits there looks again and again.
@@ -72,8 +68,7 @@ async fn known_tokens(url: &str) -> Vec<String> {
 
 pub(crate) async fn waits(url: &str, before: usize) -> Program {
     let waiter = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
-    let queue = async || owners(url, "queue").await.len();
-    until("it waits", queue, |&waiting| waiting == before + 1).await;
+    all_owners(url, "queue", before + 1).await;
     waiter
 }
 
@@ -110,8 +105,7 @@ pub(crate) async fn breaks(url: &str) {
     assert!(wide.contains("TOKEN"), "{url}: {wide}");
     let mut next = Program::start(dlock(url, &["run", "k", "--", "echo", "ran"]));
     if shows_waiters(url) {
-        let queue = async || owners(url, "queue").await.len();
-        until("it waits", queue, |&waiting| waiting == 1).await;
+        all_owners(url, "queue", 1).await;
     }
     let broken = if keeps_tokens {
         assert!(wide.contains(&format!(" {token} ")), "{url}: {wide}");
@@ -122,9 +116,7 @@ pub(crate) async fn breaks(url: &str) {
             "{url}: {}",
             stderr(&wrong)
         );
-        let [owner] = &owners(url, "holders").await[..] else {
-            panic!("{url}: {wide}")
-        };
+        let owner = &all_owners(url, "holders", 1).await[0];
         ran(dlock(url, &["break", "k", "--holder", owner])).await
     };
     assert_eq!(code(&broken), 0, "{url}: {}", stderr(&broken));
@@ -222,9 +214,7 @@ async fn one_of_several_is_named() {
     let server = redis().await;
     let url = server.url();
     let (mut one, _) = holder(&url, &[&["--read"], &TTL[..]].concat()).await;
-    let [owner] = &owners(&url, "holders").await[..] else {
-        panic!("one holder")
-    };
+    let owner = &all_owners(&url, "holders", 1).await[0];
     let (mut other, _) = holder(&url, &["--read"]).await;
     let several = ran(dlock(&url, &["break", "k", "--yes"])).await;
     assert_eq!(code(&several), 64, "{}", stderr(&several));
@@ -248,20 +238,19 @@ async fn a_waiter_is_taken_out() {
     let (mut holder, _) = holder(&url, &[]).await;
     let mut out = waits(&url, 0).await;
     let mut stays = waits(&url, 1).await;
-    let queue = owners(&url, "queue").await;
+    let queue = all_owners(&url, "queue", 2).await;
     let taken = ran(dlock(&url, &["break", "k", "--waiter", &queue[0]])).await;
     assert_eq!(code(&taken), 0, "{}", stderr(&taken));
     assert!(stderr(&taken).contains("taken out"), "{}", stderr(&taken));
     let told = within(HANG, out.end()).await;
     assert_eq!(code(&told), 75, "{}", stderr(&told));
     assert!(stderr(&told).contains("taken"), "{}", stderr(&told));
-    assert_eq!(owners(&url, "queue").await, queue[1..]);
+    assert_eq!(all_owners(&url, "queue", 1).await, queue[1..]);
     // It has not had the lock, like one that was busy.
     for (option, expected) in [(&["-E", "9"][..], 9), (&["--skip-ok"], 0)] {
         let arguments = [&["run"], option, &["k", "--", "echo", "ran"]].concat();
         let mut out = Program::start(dlock(&url, &arguments));
-        let waiting = async || owners(&url, "queue").await;
-        let all = until("it waits", waiting, |all| all.len() == 2).await;
+        let all = all_owners(&url, "queue", 2).await;
         let taken = ran(dlock(&url, &["break", "k", "--waiter", &all[1]])).await;
         assert_eq!(code(&taken), 0, "{}", stderr(&taken));
         let told = within(HANG, out.end()).await;
@@ -289,9 +278,7 @@ async fn a_terminal_is_asked() {
         terminal.shows("[y/N] ").await;
         terminal.types(answer);
         assert_eq!(terminal.ends(), Some(exit), "{answer:?}");
-        let held =
-            async || (owners(&url, "holders").await.len() == usize::from(exit != 0)).then_some(());
-        eventually("it is held, or broken", held).await;
+        all_owners(&url, "holders", usize::from(exit != 0)).await;
     }
     assert_eq!(code(&within(HANG, holder.end()).await), 74);
 }

@@ -13,7 +13,7 @@ use crate::support::nodes::Nodes;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::sentinel::{Deployment, Passwords};
 use crate::support::wait::until;
-use crate::{code, dlock, ran, redis, stderr, stdout};
+use crate::{code, dlock, ran, redis, stderr, stdout, with_defaults};
 
 /// Half of the time after which a server of a quorum that has not answered, where most of them have,
 /// is told as one that does not.
@@ -36,7 +36,7 @@ pub(crate) fn checks(output: &Output, level: &str) -> Vec<String> {
 }
 
 pub(crate) async fn doctor(url: &str) -> Output {
-    asked(|| dlock(url, &["doctor"]), &["notify", "clock"]).await
+    asked(|| with_defaults(url, &["doctor"]), &["notify", "clock"]).await
 }
 
 /// How soon somebody is told, and how far two clocks are apart, is up to the machine too. So it is
@@ -114,7 +114,7 @@ async fn all_is_well() {
 async fn a_ttl_that_is_short_for_its_requests() {
     let server = durable().await;
     let short = || {
-        let mut tool = dlock(&server.url(), &["doctor"]);
+        let mut tool = with_defaults(&server.url(), &["doctor"]);
         tool.env("DLOCK_TTL", "5s");
         tool
     };

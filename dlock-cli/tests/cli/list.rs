@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::support::dir::TempDir;
 use crate::support::program::Program;
 use crate::support::wait::until;
-use crate::{column, json, patient, patient_holder, printed, ran, sqlite, stdout};
+use crate::{column, dlock, holder, json, printed, ran, sqlite, stdout};
 
 async fn listed(url: &str, options: &[&str]) -> String {
-    stdout(&ran(patient(url, &[&["ls"], options].concat())).await)
+    stdout(&ran(dlock(url, &[&["ls"], options].concat())).await)
 }
 
 #[tokio::test]
@@ -17,9 +17,9 @@ async fn the_longest_queue_comes_first() {
     let url = sqlite(&dir);
     let mut programs = Vec::new();
     for (key, waiters) in [("a", 0), ("b", 2), ("c", 1)] {
-        programs.push(patient_holder(&url, key).await);
+        programs.push(holder(&url, key).await);
         for _ in 0..waiters {
-            programs.push(Program::start(patient(&url, &["wait", key])));
+            programs.push(Program::start(dlock(&url, &["wait", key])));
         }
     }
     let list = async || listed(&url, &["--sort", "waiters"]).await;
@@ -41,7 +41,7 @@ async fn the_oldest_comes_first() {
     let url = sqlite(&dir);
     let mut programs = Vec::new();
     for key in ["b", "c", "a"] {
-        programs.push(patient_holder(&url, key).await);
+        programs.push(holder(&url, key).await);
     }
     let list = listed(&url, &["--sort", "age"]).await;
     assert_eq!(column(&list, "KEY"), ["b", "c", "a"], "{list}");
@@ -64,7 +64,7 @@ async fn a_wide_list_has_each_holder() {
         "-c",
         "echo pid $$; sleep 1000",
     ];
-    let programs = [0, 1].map(|_| Program::start(patient(&url, &reads)));
+    let programs = [0, 1].map(|_| Program::start(dlock(&url, &reads)));
     for program in &programs {
         printed(program, "pid ").await;
     }

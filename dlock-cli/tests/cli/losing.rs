@@ -13,6 +13,7 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, until};
 use crate::{
     code, copied, dlock, lives, nobody_watches, printed, ran, redis, stderr, stdout, watchers,
+    with_defaults,
 };
 
 /// A command that ends for nobody, and neither does its child.
@@ -293,7 +294,7 @@ async fn is_told_and_renewed() {
 async fn a_watcher_ends_with_what_it_watches() {
     let server = redis().await;
     let arguments = ["run", "k", "--", "sh", "-c", "echo pid $$; exec sleep 1"];
-    let mut tool = Program::start(dlock(&server.url(), &arguments));
+    let mut tool = Program::start(with_defaults(&server.url(), &arguments));
     let command = printed(&tool, "pid ").await;
     tool.process.kill();
     nobody_watches(&command).await;

@@ -39,8 +39,23 @@ use support::program::Program;
 use support::redis::{RedisServer, Setup};
 use support::wait::{eventually, until};
 
-/// The tool, with this store and nothing else of ours in its environment.
+/// For a tool on a machine that may stand still: it takes that for no outage. A ttl of less than
+/// three request timeouts would be warned of.
+const PATIENT: [(&str, &str); 2] = [("DLOCK_REQUEST_TIMEOUT", "20s"), ("DLOCK_TTL", "1m")];
+
+/// What a URL of ZooKeeper needs for it: a lease is shorter than its session.
+#[cfg(feature = "zookeeper")]
+const LONG_SESSION: &str = "session_timeout=1m";
+
+/// The tool, patient, with this store and nothing else of ours in its environment.
 fn dlock(url: &str, arguments: &[&str]) -> Command {
+    let mut tool = with_defaults(url, arguments);
+    tool.envs(PATIENT);
+    tool
+}
+
+/// The same with the request timeout and the ttl that users have who set none.
+fn with_defaults(url: &str, arguments: &[&str]) -> Command {
     // Whoever runs the tests may have signals ignored, as `nohup` does.
     let mut tool = command("env");
     tool.args(["--default-signal", env!("CARGO_BIN_EXE_dlock")]);
@@ -55,31 +70,10 @@ fn dlock(url: &str, arguments: &[&str]) -> Command {
 
 /// Somebody who holds this key.
 async fn holder(url: &str, key: &str) -> Program {
-    holds(dlock(url, &hold(key))).await
-}
-
-/// The same for longer.
-async fn patient_holder(url: &str, key: &str) -> Program {
-    holds(patient(url, &hold(key))).await
-}
-
-fn hold(key: &str) -> [&str; 6] {
-    ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"]
-}
-
-async fn holds(tool: Command) -> Program {
-    let program = Program::start(tool);
+    let arguments = ["run", key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
+    let program = Program::start(dlock(url, &arguments));
     printed(&program, "pid ").await;
     program
-}
-
-/// The tool, on a machine that may stand still: it takes that for no outage.
-fn patient(url: &str, arguments: &[&str]) -> Command {
-    let mut tool = dlock(url, arguments);
-    tool.env("DLOCK_REQUEST_TIMEOUT", "20s");
-    // What a test leaves behind is gone by then.
-    tool.env("DLOCK_TTL", "1m");
-    tool
 }
 
 /// Runs it to its end.
@@ -103,7 +97,7 @@ async fn ran_in_time(command: impl Fn() -> Command) -> Output {
 
 /// What it prints for programs.
 async fn json(url: &str, arguments: &[&str]) -> Value {
-    let printed = ran(patient(url, &[arguments, &["-o", "json"]].concat())).await;
+    let printed = ran(dlock(url, &[arguments, &["-o", "json"]].concat())).await;
     assert_eq!(code(&printed), 0, "{}", stderr(&printed));
     serde_json::from_str(&stdout(&printed)).expect("JSON")
 }

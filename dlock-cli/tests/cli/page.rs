@@ -10,7 +10,7 @@ use crate::support::memcached::MemcachedServer;
 use crate::support::program::Program;
 use crate::support::wait::until;
 use crate::{
-    code, dlock, json, patient, patient_holder, printed, ran, redis, sqlite, stderr, stdout,
+    code, dlock, holder, json, printed, ran, redis, sqlite, stderr, stdout, with_defaults,
 };
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
@@ -46,11 +46,11 @@ fn fields(value: &Value) -> BTreeSet<String> {
 async fn the_fields_are_those_of_the_page() {
     let server = redis().await;
     let url = server.url();
-    let _held = patient_holder(&url, "k").await;
-    let _waiter = Program::start(patient(&url, &["wait", "k"]));
+    let _held = holder(&url, "k").await;
+    let _waiter = Program::start(dlock(&url, &["wait", "k"]));
     let shown = async || json(&url, &["show", "k"]).await;
     let shown = until("it waits", shown, |shown| shown[0]["waiters"] == 1).await;
-    let done = ran(patient(
+    let done = ran(dlock(
         &url,
         &["run", "--once", "1h", "report", "--", "true"],
     ))
@@ -168,7 +168,7 @@ async fn types_are_those(url: &str) {
     let hold = ["--", "sh", "-c", "echo pid $$; sleep 1000"];
     let mut programs = Vec::new();
     for what in [&["k"][..], &["--read", "r"], &["--permits", "3", "p"]] {
-        programs.push(Program::start(patient(
+        programs.push(Program::start(dlock(
             url,
             &[&["run"], what, &hold].concat(),
         )));
@@ -177,12 +177,12 @@ async fn types_are_those(url: &str) {
         printed(program, "pid ").await;
     }
     for what in [&["k"][..], &["--read", "k"]] {
-        programs.push(Program::start(patient(
+        programs.push(Program::start(dlock(
             url,
             &[&["run"], what, &hold].concat(),
         )));
     }
-    let done = ran(patient(url, &["run", "--once", "1h", "d", "--", "true"])).await;
+    let done = ran(dlock(url, &["run", "--once", "1h", "d", "--", "true"])).await;
     assert_eq!(code(&done), 0, "{}", stderr(&done));
     // Where places are those of processes that live, a machine that stood still has none for a
     // moment.
@@ -233,7 +233,7 @@ async fn types_are_those(url: &str) {
 async fn what_a_store_does_not_know_is_null() {
     let memcached = MemcachedServer::start().await;
     let url = memcached.url();
-    let _held = patient_holder(&url, "k").await;
+    let _held = holder(&url, "k").await;
     let lock = &json(&url, &["show", "k"]).await[0];
     has_types(lock);
     assert!(
@@ -245,7 +245,7 @@ async fn what_a_store_does_not_know_is_null() {
     // This layout has no room for who it is.
     let redis = redis().await;
     let url = format!("{}?layout=redisson", redis.url());
-    let _held = patient_holder(&url, "k").await;
+    let _held = holder(&url, "k").await;
     let lock = &json(&url, &["show", "k"]).await[0];
     has_types(lock);
     let holder = &lock["holders"][0];
@@ -266,7 +266,7 @@ async fn what_a_store_does_not_know_is_null() {
 #[tokio::test]
 async fn a_free_lock_is_an_empty_array() {
     let dir = TempDir::default();
-    let free = ran(patient(&sqlite(&dir), &["show", "free", "-o", "json"])).await;
+    let free = ran(dlock(&sqlite(&dir), &["show", "free", "-o", "json"])).await;
     let told = (code(&free), stdout(&free), stderr(&free));
     assert_eq!(told, (0, "[]\n".to_owned(), String::new()));
 }
@@ -291,7 +291,7 @@ async fn the_levels_of_the_doctor_are_those_of_the_page() {
     let url = server.url();
     let mut seen = BTreeSet::new();
     let mut look = async || {
-        let printed = ran(dlock(&url, &["doctor", "-o", "json"])).await;
+        let printed = ran(with_defaults(&url, &["doctor", "-o", "json"])).await;
         let checks: Value = serde_json::from_str(&stdout(&printed)).expect("JSON");
         for check in checks.as_array().expect("an array") {
             assert!(

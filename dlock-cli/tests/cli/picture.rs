@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::screen::Screen;
 use crate::support::process::command;
 use crate::support::program::Program;
-use crate::{dlock, holder, redis};
+use crate::{holder, redis, with_defaults};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dlock-top.svg");
 
@@ -196,7 +196,7 @@ async fn picture_of_top() {
     let url = server.url();
     let held = |label: &str, key: &str, options: &[&str]| {
         let arguments = [&["run"], options, &[key, "--", "sleep", "1000"]].concat();
-        let mut program = dlock(&url, &arguments);
+        let mut program = with_defaults(&url, &arguments);
         program.env("DLOCK_LABEL", label);
         Program::start(program)
     };

@@ -9,7 +9,7 @@ use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 use crate::support::wait::until;
-use crate::{code, dlock, holder, ran, redis, sqlite, stderr};
+use crate::{code, dlock, holder, ran, redis, sqlite, stderr, with_defaults};
 
 async fn lists_into_a_pipe(url: &str) {
     let held = holder(url, "first").await;
@@ -152,7 +152,7 @@ async fn a_list_is_drawn_over_itself() {
 
 #[tokio::test]
 async fn a_mistake_is_told_at_once() {
-    let none = ran(dlock("redis://127.0.0.1:1", &["ls", "--watch"])).await;
+    let none = ran(with_defaults("redis://127.0.0.1:1", &["ls", "--watch"])).await;
     assert_eq!(code(&none), 69, "{}", stderr(&none));
     for wrong in [&["ls", "--watch", "stock:"][..], &["ls", "--watch", "10ms"]] {
         let run = ran(dlock("redis://127.0.0.1:1", wrong)).await;

@@ -10,7 +10,7 @@ use crate::databases::server::Server;
 use crate::doctor::checks;
 use crate::support::dir::TempDir;
 use crate::support::process::command;
-use crate::{code, copied, dlock, patient, ran, sqlite, stderr, stdout};
+use crate::{PATIENT, code, copied, dlock, ran, sqlite, stderr, stdout};
 
 const RUN: [&str; 4] = ["run", "k", "--", "true"];
 
@@ -51,9 +51,9 @@ async fn a_user_of_etcd_without_rights() {
     }
     let url = format!("etcd://app:hunter2@127.0.0.1:{}", server.port());
     for asked in [&RUN[..], &["ls"], &["forget", "k"]] {
-        may_not(patient(&url, asked)).await;
+        may_not(dlock(&url, asked)).await;
     }
-    is_diagnosed(patient(&url, &["doctor"]), "connect").await;
+    is_diagnosed(dlock(&url, &["doctor"]), "connect").await;
 }
 
 #[cfg(feature = "zookeeper")]
@@ -61,11 +61,11 @@ async fn a_user_of_etcd_without_rights() {
 async fn a_user_of_zookeeper_without_rights() {
     let server = crate::support::zookeeper::Setup::default().start().await;
     let place = format!("127.0.0.1:{}/locks", server.port());
-    let owner = format!("zookeeper://app:hunter2@{place}?auth=digest&acl=creator");
-    // Its sessions are too short for a tool that is more patient.
+    let rights = "auth=digest&acl=creator";
+    let owner = format!("zookeeper://app:hunter2@{place}?{rights}&{}", crate::LONG_SESSION);
     let made = ran(dlock(&owner, &RUN)).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
-    let url = format!("zookeeper://{place}");
+    let url = format!("zookeeper://{place}?{}", crate::LONG_SESSION);
     may_not(dlock(&url, &RUN)).await;
     is_diagnosed(dlock(&url, &["doctor"]), "lock").await;
 }
@@ -81,7 +81,7 @@ async fn a_user_who_may_not_write_to_the_file() {
     let own = Permissions::from_mode(0o755);
     std::fs::set_permissions(dir.path(), own).expect("rights");
     let url = sqlite(&dir);
-    let made = ran(patient(&url, &RUN)).await;
+    let made = ran(dlock(&url, &RUN)).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
     let copy = dir.path().join("dlock");
     copied(env!("CARGO_BIN_EXE_dlock"), &copy);
@@ -91,8 +91,7 @@ async fn a_user_who_may_not_write_to_the_file() {
             .arg(&copy)
             .args(arguments)
             .env("DLOCK_URL", &url)
-            .env("DLOCK_REQUEST_TIMEOUT", "20s")
-            .env("DLOCK_TTL", "1m");
+            .envs(PATIENT);
         tool
     };
     may_not(stranger(&RUN)).await;
@@ -103,8 +102,8 @@ async fn a_user_who_may_not_write_to_the_file() {
 async fn is_told_what_to_grant(url: &str, rights: &[String; 2], grants: impl AsyncFn(&str)) {
     for rights in rights {
         grants(rights).await;
-        may_not(patient(url, &RUN)).await;
-        let said = is_diagnosed(patient(url, &["doctor"]), "connect").await;
+        may_not(dlock(url, &RUN)).await;
+        let said = is_diagnosed(dlock(url, &["doctor"]), "connect").await;
         assert!(said.contains("GRANT"), "{said}");
     }
 }
@@ -114,7 +113,7 @@ async fn a_user_of_postgres_without_rights() {
     let server = Server::<PostgreSql>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    let made = ran(patient(&format!("{url}?create_tables=true"), &RUN)).await;
+    let made = ran(dlock(&format!("{url}?create_tables=true"), &RUN)).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
 
     let user = format!("u_{}", fastrand::u32(..));
@@ -134,7 +133,7 @@ async fn a_user_of_mysql_without_rights() {
     let server = Server::<MariaDb>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
-    let made = ran(patient(&format!("{url}?create_tables=true"), &RUN)).await;
+    let made = ran(dlock(&format!("{url}?create_tables=true"), &RUN)).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
 
     let user = format!("u_{}", fastrand::u32(..));

@@ -10,7 +10,10 @@ use crate::support::process::Process;
 use crate::support::program::Program;
 use crate::support::redis::Setup;
 use crate::support::wait::until;
-use crate::{code, dlock, lives, nobody_watches, printed, ran, ran_in_time, redis, stderr, stdout};
+use crate::{
+    PATIENT, code, dlock, lives, nobody_watches, printed, ran, ran_in_time, redis, stderr, stdout,
+    with_defaults,
+};
 
 fn send(process: &Process, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(process.id()).expect("a number"));
@@ -331,7 +334,7 @@ async fn what_was_ignored_stays_ignored() {
     let server = redis().await;
     let tool = env!("CARGO_BIN_EXE_dlock");
     let mut nohup = crate::support::process::command("sh");
-    nohup.env("DLOCK_URL", server.url()).args([
+    nohup.env("DLOCK_URL", server.url()).envs(PATIENT).args([
         "-c",
         "trap '' HUP; exec \"$0\" run k -- sh -c 'grep SigIgn /proc/self/status; read line; exit 4'",
         tool,
@@ -440,7 +443,7 @@ async fn mistakes_have_their_codes() {
         (&["--version"], 0, ""),
         (&["run", "--help"], 0, ""),
     ] {
-        let run = ran(dlock(&url, arguments)).await;
+        let run = ran(with_defaults(&url, arguments)).await;
         assert_eq!(code(&run), expected, "{arguments:?}: {}", stderr(&run));
         let told = stderr(&run);
         assert!(told.contains(says), "{arguments:?}: {told}");
@@ -470,9 +473,9 @@ async fn a_short_lease_leaves_less_time_to_end() {
     let server = redis().await;
     let url = server.url();
     let short = ["run", "--ttl", "12s", "k", "--", "true"];
-    let quiet = ran(dlock(&url, &short)).await;
+    let quiet = ran(with_defaults(&url, &short)).await;
     assert_eq!((code(&quiet), &*stderr(&quiet)), (0, ""));
-    let told = ran(dlock(&url, &[&["-v"], &short[..]].concat())).await;
+    let told = ran(with_defaults(&url, &[&["-v"], &short[..]].concat())).await;
     assert_eq!(code(&told), 0, "{}", stderr(&told));
     assert!(
         stderr(&told).contains("a lease of 12s leaves the command 3s"),
@@ -561,7 +564,7 @@ async fn help_has_examples_and_v_says_more() {
     assert_eq!(stderr(&quiet), "");
     let more = ran(dlock(&url, &["run", "-v", "k", "--", "true"])).await;
     assert!(stderr(&more).contains("granted"), "{}", stderr(&more));
-    let refused = ran(dlock("redis://127.0.0.1:1", &["ls", "-v"])).await;
+    let refused = ran(with_defaults("redis://127.0.0.1:1", &["ls", "-v"])).await;
     let said = stderr(&refused);
     let told = said.lines().filter(|line| line.starts_with("dlock: "));
     let told: String = told.collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::breaking::{breaks, owners, waits};
+use crate::breaking::{all_owners, breaks, waits};
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
@@ -19,8 +19,7 @@ use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
 use crate::{
-    code, dlock, holder, nobody_watches, patient, printed, ran, ran_in_time, redis, sqlite, stderr,
-    stdout,
+    code, dlock, holder, nobody_watches, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
 };
 
 /// What a store can do, where not all can.
@@ -139,9 +138,7 @@ async fn takes_out(url: &str, can: Can) {
         return;
     }
     let mut out = waits(url, 0).await;
-    let [waiter] = &owners(url, "queue").await[..] else {
-        panic!("{url}: one waits");
-    };
+    let waiter = &all_owners(url, "queue", 1).await[0];
     let taken = ran(dlock(url, &["break", "k", "--waiter", waiter])).await;
     assert_eq!(code(&taken), 0, "{url}: {}", stderr(&taken));
     assert_eq!(code(&within(HANG, out.end()).await), 75, "{url}");
@@ -348,7 +345,7 @@ async fn zookeeper_serves() {
     let server = crate::support::zookeeper::Setup::default().start().await;
     let url = format!("zookeeper://127.0.0.1:{}", server.port());
     let can = Can { once: false, ..ALL };
-    serves(&url, can).await;
+    serves(&format!("{url}?{}", crate::LONG_SESSION), can).await;
     leaves_time_to_end(&url).await;
 }
 
@@ -358,7 +355,10 @@ async fn zookeeper_serves() {
 async fn leaves_time_to_end(url: &str) {
     let run = |options: &[&str]| {
         let rest = ["k", "--", "echo", "ran"];
-        ran(dlock(url, &[&["-v", "run"], options, &rest].concat()))
+        ran(crate::with_defaults(
+            url,
+            &[&["-v", "run"], options, &rest].concat(),
+        ))
     };
     let too_long = run(&["-k", "10s"]).await;
     let told = stderr(&too_long);
@@ -377,12 +377,13 @@ async fn leaves_time_to_end(url: &str) {
 async fn zookeeper_remembers_if_it_may() {
     let setup = crate::support::zookeeper::Setup::default().extended();
     let server = setup.start().await;
-    let url = format!("zookeeper://127.0.0.1:{}", server.port());
+    let place = format!("127.0.0.1:{}", server.port());
+    let url = format!("zookeeper://{place}?{}", crate::LONG_SESSION);
     is_remembered(&url, ALL).await;
-    let listed = stdout(&ran(patient(&url, &["ls"])).await);
+    let listed = stdout(&ran(dlock(&url, &["ls"])).await);
     assert!(listed.contains("\nreport  done "), "{listed}");
     let listed: Vec<_> = listed.lines().collect();
     assert_eq!(listed.len(), 2, "{listed:?}");
-    let told = stdout(&ran(patient(&url, &["doctor"])).await);
+    let told = stdout(&ran(dlock(&url, &["doctor"])).await);
     assert!(is_told(&told, &["ok"], "once"), "{told}");
 }

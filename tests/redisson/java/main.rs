@@ -27,7 +27,8 @@ mod topologies;
 use dlock::{LockError, LockGuard, LockManager, LockRequest};
 use tokio::task::JoinHandle;
 
-use service::{FAIR_WAIT, Service, VERSIONS};
+use service::{FAIR_WAIT, Service, VERSIONS, WATCH_DOG};
+use support::calm::unless_it_stands_still;
 use support::locks::{held, is_busy, queued, served, wants};
 use support::redis::RedisServer;
 
@@ -78,7 +79,11 @@ impl Scene {
     /// For each version of Redisson.
     async fn of_each(pair: Pair, play: impl AsyncFn(Self)) {
         for version in VERSIONS {
-            play(Self::of(version, pair).await).await;
+            // Both sides renew their leases so often.
+            unless_it_stands_still(WATCH_DOG / 4, async || {
+                play(Self::of(version, pair).await).await;
+            })
+            .await;
         }
     }
 
