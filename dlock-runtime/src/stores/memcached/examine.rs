@@ -21,9 +21,16 @@ impl Statistics {
         self.0.get(name)?.parse().ok()
     }
 
-    /// A warning, if the server has evicted items to make room since it started.
+    /// How many items the server has evicted to make room since it started. Those that were lost
+    /// when memory was moved to items of another size count apart (memcached issue 284).
+    fn evictions(&self) -> Option<u64> {
+        let moved = self.number("slab_reassign_evictions_nomem").unwrap_or(0);
+        Some(self.number("evictions")?.saturating_add(moved))
+    }
+
+    /// A warning, if the server has evicted items.
     pub(super) fn evicted(&self, server: &Settings) -> Option<String> {
-        let evictions = self.number("evictions").filter(|number| *number > 0)?;
+        let evictions = self.evictions().filter(|number| *number > 0)?;
         Some(format!(
             "{server} has thrown out {evictions} items to make room since it started: a lock that is \
              thrown out is free while somebody holds it; use a server of its own for locks, or \
@@ -39,7 +46,7 @@ impl Statistics {
         });
         let eviction = match self.evicted(server) {
             Some(risk) => Some(Finding::new(Level::Warn, "eviction", risk)),
-            None => self.number("evictions").map(|_| {
+            None => self.evictions().map(|_| {
                 let none = format!("{server}: has thrown out nothing since it started");
                 Finding::new(Level::Ok, "eviction", none)
             }),
@@ -133,6 +140,15 @@ mod tests {
         for (_, check, message) in &full {
             assert!(message.contains("cache"), "{check}: {message}");
         }
+    }
+
+    #[test]
+    fn what_was_lost_when_memory_was_moved_is_told() {
+        let said = |moved| found(&[("evictions", "0"), ("slab_reassign_evictions_nomem", moved)]);
+        assert_eq!(said("0")[0].0, Level::Ok);
+        let (level, _, message) = &said("2")[0];
+        assert_eq!(*level, Level::Warn);
+        assert!(message.contains("thrown out 2"), "{message}");
     }
 
     /// Leases do not go by it.
