@@ -21,6 +21,7 @@ const TTL: [&str; 2] = ["--ttl", "12s"];
 
 /// A process that has the lock, with what it calls its token.
 async fn holder(url: &str, options: &[&str]) -> (Program, String) {
+    // With no time to end in, a lease may be shorter than a request timeout.
     let arguments = [&["run", "-k", "0s"], options, &["k"], &HOLDS[..]].concat();
     let program = Program::start(dlock(url, &arguments));
     printed(&program, "pid ").await;
@@ -40,7 +41,7 @@ async fn owners(url: &str, part: &str) -> Vec<String> {
 /// still.
 pub(crate) async fn all_owners(url: &str, part: &str, number: usize) -> Vec<String> {
     let shown = async || owners(url, part).await;
-    let what = format!("{url}: {number} in {part:?}");
+    let what = format!("{url}: {number} in {part}");
     until(&what, shown, |owners| owners.len() == number).await
 }
 

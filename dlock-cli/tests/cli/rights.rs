@@ -4,6 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+#[cfg(feature = "zookeeper")]
+use crate::LONG_SESSION;
 use crate::databases::mysql::MariaDb;
 use crate::databases::postgres::PostgreSql;
 use crate::databases::server::Server;
@@ -62,10 +64,10 @@ async fn a_user_of_zookeeper_without_rights() {
     let server = crate::support::zookeeper::Setup::default().start().await;
     let place = format!("127.0.0.1:{}/locks", server.port());
     let rights = "auth=digest&acl=creator";
-    let owner = format!("zookeeper://app:hunter2@{place}?{rights}&{}", crate::LONG_SESSION);
+    let owner = format!("zookeeper://app:hunter2@{place}?{rights}&{LONG_SESSION}");
     let made = ran(dlock(&owner, &RUN)).await;
     assert_eq!(code(&made), 0, "{}", stderr(&made));
-    let url = format!("zookeeper://{place}?{}", crate::LONG_SESSION);
+    let url = format!("zookeeper://{place}?{LONG_SESSION}");
     may_not(dlock(&url, &RUN)).await;
     is_diagnosed(dlock(&url, &["doctor"]), "lock").await;
 }

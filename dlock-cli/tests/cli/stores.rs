@@ -18,6 +18,8 @@ use crate::support::nodes::Nodes;
 use crate::support::program::Program;
 use crate::support::sentinel::Deployment;
 use crate::support::wait::{HANG, until, within};
+#[cfg(feature = "zookeeper")]
+use crate::{LONG_SESSION, with_defaults};
 use crate::{
     code, dlock, holder, nobody_watches, printed, ran, ran_in_time, redis, sqlite, stderr, stdout,
 };
@@ -345,7 +347,7 @@ async fn zookeeper_serves() {
     let server = crate::support::zookeeper::Setup::default().start().await;
     let url = format!("zookeeper://127.0.0.1:{}", server.port());
     let can = Can { once: false, ..ALL };
-    serves(&format!("{url}?{}", crate::LONG_SESSION), can).await;
+    serves(&format!("{url}?{LONG_SESSION}"), can).await;
     leaves_time_to_end(&url).await;
 }
 
@@ -355,10 +357,8 @@ async fn zookeeper_serves() {
 async fn leaves_time_to_end(url: &str) {
     let run = |options: &[&str]| {
         let rest = ["k", "--", "echo", "ran"];
-        ran(crate::with_defaults(
-            url,
-            &[&["-v", "run"], options, &rest].concat(),
-        ))
+        let arguments = [&["-v", "run"], options, &rest].concat();
+        ran(with_defaults(url, &arguments))
     };
     let too_long = run(&["-k", "10s"]).await;
     let told = stderr(&too_long);
@@ -378,7 +378,7 @@ async fn zookeeper_remembers_if_it_may() {
     let setup = crate::support::zookeeper::Setup::default().extended();
     let server = setup.start().await;
     let place = format!("127.0.0.1:{}", server.port());
-    let url = format!("zookeeper://{place}?{}", crate::LONG_SESSION);
+    let url = format!("zookeeper://{place}?{LONG_SESSION}");
     is_remembered(&url, ALL).await;
     let listed = stdout(&ran(dlock(&url, &["ls"])).await);
     assert!(listed.contains("\nreport  done "), "{listed}");
