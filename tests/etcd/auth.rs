@@ -69,7 +69,7 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     }
 }
 
-/// The service's own limit of time is not dlock's.
+/// dlock does not take over the timeout of these options.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_logs_in_may_be_said_by_options() {
     let server = with_users(Setup::default()).await;

@@ -7,7 +7,7 @@ use dlock_conformance::failover::{Failure, Led};
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{config, hasty, hasty_config};
-use crate::support::calm::unless_it_stands_still;
+use crate::support::calm::{always, unless_it_stands_still};
 use crate::support::etcd::{Cluster, etcd_url};
 use crate::support::locks::{
     self, given_back, had, healed, held, held_at_last, is_done, is_unavailable, queued, served,
@@ -170,7 +170,9 @@ async fn remembers_for_longer() {
     healed(&manager).await;
     let longer = async || left().await.filter(|(asked, _, left)| *asked + *left > end);
     eventually("it ends later", longer).await;
-    is_done(within(HANG, manager.lock("key").acquire()).await);
+    let again = within(HANG, manager.lock("key").acquire()).await;
+    always(again.is_err(), "it is done once more");
+    is_done(again);
     cluster.servers[leader].resume();
     assert!(within(HANG, manager.forget("key")).await.expect("forget"));
     had(&manager, "key").await;

@@ -119,7 +119,7 @@ async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> Tes
         let left = async || server.keys("dlock/key/").await.len();
         until("nobody has a place", left, |&left| left == 0).await;
     }
-    // What it gives back in the background is no lock of the next case.
+    // What it gives back in the background must not meet the next case.
     within(HANG, manager.shutdown()).await;
     let kept = client.get(name, None).await.expect("our own server");
     let kept = kept

@@ -57,7 +57,7 @@ impl Store for LockService {
     }
 }
 
-// What the call, and a lease for each place, matter to.
+// The themes for which the call matters, or that each place has a lease of its own.
 conformance!(crate::lock_service::LockService:
     tokens keys exclusion claims release leases queues drops unpolled outages late_commands breaking
     load;
@@ -109,7 +109,7 @@ async fn what_was_done_by_the_other_recipe_is_told() {
     until("nothing is left", left, Vec::is_empty).await;
 }
 
-/// As without the call, which would wait on in vain (etcd issue 19597).
+/// It does not wait in the server, whose call would not notice (etcd issue 19597).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_and_whose_key_was_deleted_queues_again() {
     let store = EtcdStore::start().await;
@@ -127,32 +127,39 @@ async fn who_waits_and_whose_key_was_deleted_queues_again() {
     served(waiting).await;
 }
 
+/// The call for `key`: it names the lock, and the lease after that.
+const CALL: &str = "\n\tdlock/key\u{10}";
+
+async fn client(server: &EtcdServer) -> Client {
+    let host = format!("127.0.0.1:{}", server.port());
+    Client::connect([host], None).await.expect("a connection")
+}
+
 /// What the call relies on may end while it is on its way, as on a machine that stands still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_lease_or_key_has_gone_is_made_again() {
-    // The call names the lock, and the lease after that.
-    const CALL: &str = "\n\tdlock/key\u{10}";
     for (lease_ends, other_waits) in [(true, false), (false, false), (false, true)] {
         let server = EtcdServer::start().await;
         let proxy = Proxy::to(server.port());
         let url = |port| etcd_url(&[port]);
         let other = connect(&url(server.port())).await;
         let called = format!("{}?recipe=lock-service", url(proxy.port()));
-        // What is held back is not taken for an outage.
-        let manager = locks::connect(config(&called).request_timeout(HANG)).await;
+        // What is held back is not taken for an outage while this test runs.
+        let manager = locks::connect(config(&called).request_timeout(3 * HANG)).await;
         proxy.hold_back(Some(CALL));
         let waiting = tokio::spawn(manager.lock("key").acquire());
         let is_called = async || proxy.holds_back().then_some(());
         eventually("the call is on its way", is_called).await;
         let places = server.keys("dlock/key/").await;
+        let mut client = client(&server).await;
         let behind = other_waits.then(|| tokio::spawn(other.lock("key").acquire()));
+        queued(&other, "key", usize::from(other_waits)).await;
         if lease_ends {
-            let leases = server.control(&["lease", "list"]).await;
-            let lease = leases.lines().last().expect("a lease");
-            server.control(&["lease", "revoke", lease]).await;
+            let place = client.get(&*places[0], None).await.expect("an answer");
+            let lease = place.kvs()[0].lease();
+            client.lease_revoke(lease).await.expect("an answer");
         } else {
-            queued(&other, "key", usize::from(other_waits)).await;
-            server.control(&["del", &places[0]]).await;
+            client.delete(&*places[0], None).await.expect("an answer");
         }
         // The call writes its key behind the other's.
         let before = match behind {
@@ -161,7 +168,10 @@ async fn a_call_whose_lease_or_key_has_gone_is_made_again() {
         };
         proxy.hold_back(None);
         if let Some(before) = before {
-            queued(&other, "key", 1).await;
+            // It is cut off, and its key goes with the lease.
+            let behind = async || server.keys("dlock/key/").await;
+            let is_another = |now: &Vec<String>| now.len() == 2 && !now.contains(&places[0]);
+            until("it has another place", behind, is_another).await;
             before.release().await.expect("the other's release");
         }
         let guard = served(waiting).await;
@@ -169,6 +179,32 @@ async fn a_call_whose_lease_or_key_has_gone_is_made_again() {
         let left = async || server.keys("dlock/key/").await;
         until("nothing is left", left, Vec::is_empty).await;
     }
+}
+
+/// The lock is free for others, and the call may be run late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_an_answer_gives_its_place_up() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    unless_it_stands_still(LIMIT / 20, async || gives_its_place_up(LIMIT).await).await;
+}
+
+async fn gives_its_place_up(limit: Duration) {
+    let server = EtcdServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
+    let manager = locks::connect(config(&url).request_timeout(limit)).await;
+    proxy.hold_back(Some(CALL));
+    let waiting = tokio::spawn(manager.lock("key").acquire());
+    let is_called = async || proxy.holds_back().then_some(());
+    eventually("the call is on its way", is_called).await;
+    let places = async || server.keys("dlock/key/").await;
+    let before = places().await;
+    let guard = served(waiting).await;
+    let now = places().await;
+    assert!(now.len() == 1 && now != before, "{before:?}, then {now:?}");
+    proxy.hold_back(None);
+    guard.release().await.expect("it holds what it was told");
+    until("nothing is left", places, Vec::is_empty).await;
 }
 
 /// A waiter whose own lease is not kept alive would lose its place after one ttl.
@@ -235,9 +271,7 @@ async fn callers_that_leave_together_block_no_later_call() {
     served(last).await;
     // And another program may let the call wait.
     let guard = held(holder.lock("key")).await;
-    let mut other = Client::connect([format!("127.0.0.1:{}", server.port())], None)
-        .await
-        .expect("a connection");
+    let mut other = client(&server).await;
     let called = tokio::spawn(async move { other.lock("dlock/key", None).await });
     queued(&holder, "key", 1).await;
     guard.release().await.expect("the release");

@@ -39,8 +39,8 @@ use support::program::Program;
 use support::redis::{RedisServer, Setup};
 use support::wait::{eventually, until};
 
-/// For a tool on a machine that may stand still: it takes that for no outage. A ttl of less than
-/// three request timeouts would be warned of.
+/// With these, a tool does not take a standstill of the machine for an outage. It would warn of a
+/// ttl of less than three request timeouts.
 const PATIENT: [(&str, &str); 2] = [("DLOCK_REQUEST_TIMEOUT", "20s"), ("DLOCK_TTL", "1m")];
 
 /// What a URL of ZooKeeper needs for it: a lease is shorter than its session.

@@ -79,7 +79,7 @@ impl Scene {
     /// For each version of Redisson.
     async fn of_each(pair: Pair, play: impl AsyncFn(Self)) {
         for version in VERSIONS {
-            // Both sides renew their leases so often.
+            // On both sides, leases are renewed in time if nothing stands still for this long.
             unless_it_stands_still(WATCH_DOG / 4, async || {
                 play(Self::of(version, pair).await).await;
             })

@@ -86,7 +86,8 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
         _ => "",
     };
     let says = |text| message.contains(text);
-    if says("requested lease not found") {
+    // A Lock call whose key went while it waited says the second.
+    if says("requested lease not found") || says("session is expired") {
         unavailable(LeaseNotFound, "")
     } else if says("lease already exists") {
         unavailable(LeaseExists, "")

@@ -21,8 +21,8 @@ use crate::store::Failure;
 const LOOK: Duration = Duration::from_millis(250);
 
 impl Key {
-    /// Makes the Lock call for this key, which is the first. If the key is deleted just before, the
-    /// call writes another, behind those who wait, and waits too. It is cut off then.
+    /// Makes the Lock call for this key. It stands first in the queue. If it is deleted just before,
+    /// the call writes another, behind those who wait, and waits too. It is cut off then.
     pub(super) async fn call(
         &mut self,
         batches: &Arc<Batches>,
@@ -33,8 +33,10 @@ impl Key {
         let lock = asked.lock.for_lock_service();
         let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
         let mut called = pin!(batches.members.ask(asked.deadline, call));
+        // Sooner than the call counts as unanswered, for which a healthy member would be left.
+        let pause = LOOK.min(batches.members.context.patience() / 2);
         loop {
-            match time.bound(time.after(LOOK), called.as_mut()).await {
+            match time.bound(time.after(pause), called.as_mut()).await {
                 Ok(Err(failed)) if failed.class == ErrorClass::LeaseNotFound => {
                     self.lease().end();
                     return Ok(QueuePosition::Nowhere);

@@ -40,7 +40,7 @@ pub(crate) struct Settings {
 pub(super) enum Recipe {
     /// The transaction that finds nobody ahead.
     Queue,
-    /// The server's own Lock call, after that.
+    /// The server's own Lock call, once that transaction has found nobody ahead.
     LockService,
 }
 

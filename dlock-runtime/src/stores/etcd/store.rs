@@ -158,7 +158,7 @@ impl Store for EtcdStore {
         if key.lease().is_gone() {
             return Ok(notes.lost());
         }
-        let mut asked_at = self.members.time.now();
+        let asked_at = self.members.time.now();
         // The lease is confirmed while the key is written.
         key.lease().demand(key.ttl, asked_at);
         let mut stands = key.enter(&self.batches, asked, put).await?;
@@ -168,7 +168,6 @@ impl Store for EtcdStore {
                 Ok(now) => stands = now,
                 Err(failure) => return Err(notes.call_failed(failure)),
             }
-            asked_at = self.members.time.now();
         }
         if stands == QueuePosition::First && has_waited {
             key.since.get_or_insert_with(unix_ms);
