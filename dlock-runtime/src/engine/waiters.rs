@@ -345,6 +345,29 @@ mod tests {
         assert!(waiters.is_waited("one") && !waiters.is_waited("other"));
     }
 
+    /// A store that listens for some locks stops listening for those that nobody waits for.
+    #[test]
+    fn a_lock_is_waited_for_until_its_last_waiter_has_left() {
+        let waiters = Waiters::default();
+        let request = || Request::new("key", Mode::Write, Duration::MAX);
+        let (first, last) = (request(), request());
+        let waits = |request: &Request| waiters.is_waiting(request.owner, "key");
+        assert!(!waiters.has("key") && !waits(&first));
+        let of_first = waiters.enter(&first);
+        assert!(waiters.has("key") && !waiters.has("other"));
+        assert!(waits(&first) && !waits(&last));
+        let of_last = waiters.enter(&last);
+        let mut left = pin!(waiters.left());
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(left.as_mut().poll(context).is_pending(), "both wait");
+        drop(of_first);
+        assert!(waiters.has("key") && !waits(&first) && waits(&last));
+        assert!(left.as_mut().poll(context).is_pending(), "one still waits");
+        drop(of_last);
+        assert!(!waiters.has("key") && !waits(&last));
+        assert!(left.as_mut().poll(context).is_ready());
+    }
+
     /// Several cleanups of one owner may end at the same moment.
     #[test]
     fn who_has_left_is_not_known() {
