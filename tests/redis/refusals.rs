@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
+use crate::support::alone::alone_with_its_log;
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
     config, connect, connecting, had, healed, is_misconfigured, is_unavailable, says,
@@ -28,6 +29,28 @@ async fn a_foreign_number_is_named() {
     server.command::<u32>(&words).await;
     let error = is_misconfigured(within(HANG, manager.lock("key").read().acquire()).await);
     says(&error, &[&readers, "remove it"]);
+}
+
+/// Managed servers refuse `CONFIG`, and often evict keys.
+#[test]
+fn a_server_that_refuses_config_says_that_it_evicts() {
+    let name = "refusals::a_server_that_refuses_config_says_that_it_evicts";
+    alone_with_its_log(name, async |log| {
+        let server = RedisServer::start().await;
+        let words = ["ACL", "SETUSER", "default", "-config"];
+        for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "volatile-lru")] {
+            server.command::<()>(&["CONFIG", "SET", name, value]).await;
+        }
+        server.command::<()>(&words).await;
+        had(&connect(config(&server.url())).await, "key").await;
+        let told = log.lines_with("maxmemory-policy volatile-lru");
+        let [line] = told.as_slice() else {
+            panic!("{told:?}")
+        };
+        for word in ["WARN", &server.port().to_string(), "noeviction"] {
+            assert!(line.contains(word), "{word:?} is missing from: {line}");
+        }
+    });
 }
 
 /// Scripts would round its numbers, so two grants would have the same; at last there is no room for

@@ -286,11 +286,23 @@ async fn a_user_of_redis_without_rights() {
         assert!(!said.contains("hunter2"), "{said}");
     }
 
-    // All that locks need, and not what tells whether they are safe.
-    server
-        .command::<()>(&user(&["~*", "&*", "+@all", "-config"]))
-        .await;
-    let output = doctor(&url).await;
+    // All that locks need, and not what tells whether they are safe: less of it without `CONFIG`,
+    // as on a managed server, and none without `INFO` too.
+    for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+        server.command::<()>(&["CONFIG", "SET", name, value]).await;
+    }
+    let rights = async |rights| {
+        server.command::<()>(&user(rights)).await;
+        doctor(&url).await
+    };
+    let output = rights(&["~*", "&*", "+@all", "-config"]).await;
+    warns_of(&output, "eviction", "allkeys-lru");
+    let said = stdout(&output);
+    assert!(
+        said.contains("appendonly yes") && said.contains("which it does not say"),
+        "{said}"
+    );
+    let output = rights(&["~*", "&*", "+@all", "-config", "-info"]).await;
     warns_of(&output, "eviction", "CONFIG GET");
 }
 

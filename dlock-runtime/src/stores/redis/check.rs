@@ -3,7 +3,7 @@
 use super::batcher::Lost;
 use super::commands;
 use super::connection::Connection;
-use super::durability;
+use super::examine::MEMORY;
 use super::names::tag_of;
 use super::servers::{Notes, RedisStore};
 use super::topology::Topology;
@@ -23,10 +23,7 @@ impl RedisStore {
     ) -> Result<(), Failure> {
         let message = commands::test_message(self.space(), self.process, tag);
         self.ask_over(server, tag, message, deadline).await?;
-        // Managed servers refuse `CONFIG`.
-        let memory = commands::setting("maxmemory*");
-        let memory = self.ask_over(server, tag, memory, deadline).await.ok();
-        let memory = memory.and_then(durability::settings).unwrap_or_default();
+        let memory = self.settings(server, tag, MEMORY, deadline).await;
         if let Some(risk) = self.evicts(server, &memory) {
             tracing::warn!(target: "dlock::store", "{risk}");
         }

@@ -220,9 +220,9 @@ pub(super) fn ping() -> Cmd {
     cmd("PING")
 }
 
-/// Asks for the identity of the server.
-pub(super) fn identity() -> Cmd {
-    cmd("INFO").arg("server").take()
+/// Asks what a server says of itself in this section.
+pub(super) fn info(section: &str) -> Cmd {
+    cmd("INFO").arg(section).take()
 }
 
 /// Shows that the waiters of a process are still alive, those for which this key stands. The

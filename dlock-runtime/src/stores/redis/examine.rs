@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join;
-use redis::{Cmd, InfoDict};
+use redis::InfoDict;
 
 use super::commands;
 use super::connection::Connection;
@@ -19,6 +19,25 @@ use crate::apart::all;
 use crate::backend::{Finding, Level};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure};
+
+/// The names of some settings as a pattern, and where `INFO` tells them: the section, and what each
+/// is called there.
+type Settings = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+pub(super) const MEMORY: Settings = (
+    "maxmemory*",
+    "memory",
+    &[
+        ("maxmemory", "maxmemory"),
+        ("maxmemory-policy", "maxmemory_policy"),
+    ],
+);
+
+const FILES: Settings = ("*append*", "persistence", &[("appendonly", "aof_enabled")]);
 
 impl RedisStore {
     /// Looks at every server that has locks. Ends before the deadline, so that a server that does
@@ -86,10 +105,9 @@ impl RedisStore {
         tag: &str,
         deadline: Deadline,
     ) -> Vec<Finding> {
-        let ask = async |command: Cmd| self.ask_over(server, tag, command, deadline).await.ok();
         let place = server.endpoint();
         let mut found = Vec::new();
-        let info = self.ask_over(server, tag, commands::identity(), deadline);
+        let info = self.ask_over(server, tag, commands::info("server"), deadline);
         let info = match info.await {
             Ok(info) => Some(info),
             Err(Failure {
@@ -103,18 +121,15 @@ impl RedisStore {
         if let Some(version) = info.and_then(|info| info.get::<String>("redis_version")) {
             found.push(self.of_version(place, &version));
         }
-        let settings = async |pattern| {
-            let answer = ask(commands::setting(pattern)).await;
-            answer.and_then(durability::settings).unwrap_or_default()
-        };
-        let (memory, files) = (settings("maxmemory*").await, settings("*append*").await);
+        let memory = self.settings(server, tag, MEMORY, deadline).await;
+        let files = self.settings(server, tag, FILES, deadline).await;
         found.push(match memory.get("maxmemory-policy") {
             None => Finding::new(
                 Level::Warn,
                 "eviction",
                 format!(
                     "{place}: it does not say whether it drops locks when its memory is full; let \
-                     dlock's user read the settings (CONFIG GET)"
+                     dlock's user read the settings (CONFIG GET, or INFO)"
                 ),
             ),
             Some(policy) => match self.evicts(server, &memory) {
@@ -189,6 +204,28 @@ impl RedisStore {
         Some(Finding::of_clock(&whose, shown, seen, harm))
     }
 
+    /// Managed servers refuse `CONFIG`, and tell some of their settings by `INFO` too.
+    pub(super) async fn settings(
+        &self,
+        server: &Connection,
+        tag: &str,
+        (pattern, section, told): Settings,
+        deadline: Deadline,
+    ) -> HashMap<String, String> {
+        let ask = async |command| self.ask_over(server, tag, command, deadline).await.ok();
+        let settings = ask(commands::setting(pattern)).await;
+        let settings = settings.and_then(durability::settings).unwrap_or_default();
+        if !settings.is_empty() {
+            return settings;
+        }
+        let info = ask(commands::info(section)).await;
+        let info = info.and_then(|info| redis::from_redis_value::<InfoDict>(info).ok());
+        let value = |(name, there): &(&str, &str)| {
+            Some(((*name).to_owned(), info.as_ref()?.get::<String>(there)?))
+        };
+        told.iter().filter_map(value).collect()
+    }
+
     /// What becomes of locks when the memory is full, if that is something to see to.
     pub(super) fn evicts(
         &self,
@@ -221,12 +258,19 @@ fn writes_in_scripts_without_replicas(version: &str) -> bool {
 /// What survives a restart. `None` if the settings cannot be read, which the finding about eviction
 /// reports.
 fn persistence(files: &HashMap<String, String>) -> Option<(Level, String)> {
-    let on = files.get("appendonly")? == "yes";
+    // `INFO` tells of it as a number.
+    let on = matches!(&**files.get("appendonly")?, "yes" | "1");
     let synced = files.get("appendfsync").map_or("", String::as_str);
     Some(match (on, synced) {
         (true, "always") => (
             Level::Ok,
             "keeps what it has confirmed (appendonly yes, appendfsync always)".to_owned(),
+        ),
+        (true, "") => (
+            Level::Ok,
+            "a crash may forget the locks and tokens of the last moment (appendonly yes), unless \
+             its `appendfsync` is `always`, which it does not say"
+                .to_owned(),
         ),
         (true, _) => (
             Level::Ok,

@@ -58,7 +58,7 @@ impl Voter for RedisStore {
         if *self.space() != Keyspace::Server {
             return None;
         }
-        let answer = self.ask("", deadline, &commands::identity);
+        let answer = self.ask("", deadline, &|| commands::info("server"));
         let info = redis::from_redis_value::<InfoDict>(answer.await.ok()?.value);
         info.ok()?.get("run_id")
     }
