@@ -1,4 +1,4 @@
-//! What becomes of the rows.
+//! What becomes of the rows, and of locks whose file is removed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_conformance::Store as _;
 
 use crate::SqliteStore;
 use crate::support::calm::unless_it_stands_still;
-use crate::support::locks::had;
+use crate::support::locks::{connect, had, held, is_busy};
 use crate::support::wait::{HANG, until, within};
 
 /// A row that is removed takes its counter along, and a new one does not begin
@@ -73,4 +73,24 @@ async fn one_file_is_left() {
     within(HANG, manager.shutdown()).await;
     assert!(!wal.exists());
     assert!(store.path().exists());
+}
+
+/// Those who have it open would go on with it, beside those who open the one that takes its place.
+/// Whoever comes first makes the tables.
+#[tokio::test]
+async fn nobody_goes_on_with_a_file_that_was_removed() {
+    let store = SqliteStore::start().await;
+    let connected = async || connect(store.config()).await;
+    let (held_before, other) = (connected().await, connected().await);
+    let lost = held(held_before.lock("key")).await;
+    had(&other, "other").await;
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        std::fs::remove_file(store.dir.path().join(name)).expect("a file that is open");
+    }
+    let guard = held(other.lock("key")).await;
+    is_busy(held_before.lock("key").try_acquire().await);
+    is_busy(connected().await.lock("key").try_acquire().await);
+    within(HANG, lost.lost()).await;
+    guard.release().await.expect("the release");
+    had(&held_before, "key").await;
 }

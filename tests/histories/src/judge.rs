@@ -39,6 +39,8 @@ pub(crate) struct Trouble {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judge {
     pub(crate) troubles: Vec<Trouble>,
+    /// When these workers were killed.
+    pub(crate) killed: BTreeMap<String, Moment>,
     /// From when to when nobody could be answered.
     pub(crate) dark: Vec<(Moment, Moment)>,
     /// In the dark, it can still be read who has a lock.
@@ -98,6 +100,12 @@ impl Judge {
         let Call { from, to, .. } = *call;
         let too_short = to.since(from) < OUTAGE;
         if call.outcome == Outcome::Timeout && (too_short || self.is_readable) {
+            return None;
+        }
+        // A call that the kill cut short may have had the lock, and nothing is told of it.
+        let untold = LONGEST + 2 * REQUEST_TIMEOUT + GRACE;
+        let killed = self.killed.get(name);
+        if killed.is_some_and(|killed| killed.since(to) <= untold) {
             return None;
         }
         let in_the_dark = |(begun, ended): &&(Moment, Moment)| {
@@ -205,6 +213,7 @@ impl fmt::Display for Long {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::{Call, Judge, Moment, Outcome, Policy, Trouble};
@@ -241,6 +250,7 @@ mod tests {
                 trouble(10_000, 13_000, None),
                 trouble(30_000, 32_000, Some("w1")),
             ],
+            killed: BTreeMap::new(),
             dark: vec![(at(10_000), at(13_000))],
             is_readable: false,
         }
@@ -357,6 +367,24 @@ mod tests {
         };
         let told = [busy.clone(), over];
         assert!(judge().violation("w0", &busy, &told).is_some());
+    }
+
+    /// What it did last is not told.
+    #[test]
+    fn a_killed_worker_may_have_had_the_lock_in_an_outage() {
+        let busy = call(Policy::Try, 11_000, 11_001, Outcome::Busy);
+        for (worker, killed, is_seen) in [
+            ("w0", 14_000, false),
+            ("w0", 24_000, true),
+            ("w1", 14_000, true),
+        ] {
+            let judge = Judge {
+                killed: [(worker.to_owned(), at(killed))].into(),
+                ..judge()
+            };
+            let violation = judge.violation("w0", &busy, std::slice::from_ref(&busy));
+            assert_eq!(violation.is_some(), is_seen, "{worker}, {killed}");
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ impl History {
                 worker.program.process.kill();
                 machine::forget_clock(worker.program.process.id());
                 worker.killed = true;
+                let name = worker.name.clone();
+                self.known.killed.insert(name, Moment::now());
                 self.troubled(begun, Some(victim));
                 self.add_worker();
             }

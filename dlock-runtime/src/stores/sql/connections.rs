@@ -7,6 +7,7 @@
 //! network fell silent just then, the pings would keep all places of the pool taken
 //! (`return_to_pool` in `sqlx-core` 0.8.6).
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,7 @@ pub(super) enum Priority {
 
 pub(super) struct Connections<D: Database> {
     opener: Pool<D::Sql>,
+    file: Option<DatabaseFile>,
     pub(super) endpoint: Endpoint,
     /// The open connections that are not in use. The most recently used is last.
     idle: Mutex<Vec<Open<D>>>,
@@ -71,12 +73,39 @@ pub(super) struct Connections<D: Database> {
 
 struct Open<D: Database> {
     connection: Connection<D>,
+    /// Which file was at the path before this connection was opened, if one was there.
+    of_file: Option<FileId>,
     opened_at: Instant,
     /// When something last came over it.
     answered_at: Instant,
     /// Which statements it has prepared, as far as is known: a pooler may give each transaction
     /// another session.
     is_prepared: [bool; SingleStatement::ALL.len()],
+}
+
+/// The file of a database that is one.
+pub(super) struct DatabaseFile {
+    path: PathBuf,
+    /// The script that creates what tables are missing.
+    tables: String,
+    /// Which file was opened last.
+    opened: Mutex<Option<FileId>>,
+}
+
+/// The device and the number of a file, which another file at the same path does not have.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = path.metadata().ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// SQLite keeps others from removing a file that it uses.
+#[cfg(not(unix))]
+fn file_id(_: &Path) -> Option<FileId> {
+    None
 }
 
 /// The right to use one connection.
@@ -99,6 +128,16 @@ pub(super) struct Answer {
     pub(super) sent_at: Instant,
 }
 
+impl DatabaseFile {
+    pub(super) fn new(path: PathBuf, tables: String) -> Self {
+        Self {
+            path,
+            tables,
+            opened: Mutex::default(),
+        }
+    }
+}
+
 impl<D: Database> Taken<'_, D> {
     async fn does(&mut self, work: Work<'_>) -> Result<Vec<Row>, sqlx::Error> {
         let Open {
@@ -117,12 +156,17 @@ impl<D: Database> Taken<'_, D> {
 }
 
 impl<D: Database> Connections<D> {
-    pub(super) fn new(config: &SqlConfig<D>, endpoint: Endpoint) -> Self {
+    pub(super) fn new(
+        config: &SqlConfig<D>,
+        endpoint: Endpoint,
+        file: Option<DatabaseFile>,
+    ) -> Self {
         let most = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
         let most = most.min(Semaphore::MAX_PERMITS);
         let idle = config.pool.get_idle_timeout().unwrap_or(IDLE).min(IDLE);
         Self {
             opener: config.opener(endpoint.request_timeout),
+            file,
             endpoint,
             idle: Mutex::new(Vec::new()),
             came_back: Notify::new(),
@@ -234,21 +278,44 @@ impl<D: Database> Connections<D> {
     }
 
     async fn open(&self) -> Result<Open<D>, Failed> {
+        // If it is replaced right after this, the next script opens the new one.
+        let of_file = self.file_now();
         let opened = self.opener.acquire().await;
         let opened = opened.map_err(|error| match error {
             sqlx::Error::PoolTimedOut => self.endpoint.not_reached::<D>(),
             error => self.endpoint.not_opened::<D>(error),
         })?;
+        let mut connection = opened.detach();
+        if let Some(file) = &self.file {
+            let before = *file.opened.lock();
+            if before.is_some() && before != of_file {
+                let sent_at = Instant::now();
+                let made = D::run(&mut connection, &file.tables, 0).await;
+                made.map_err(|error| self.endpoint.failed::<D>(error, sent_at))?;
+            }
+            *file.opened.lock() = self.file_now();
+        }
         let now = Instant::now();
         Ok(Open {
-            connection: opened.detach(),
+            connection,
+            of_file,
             opened_at: now,
             answered_at: now,
             is_prepared: [false; SingleStatement::ALL.len()],
         })
     }
 
+    fn file_now(&self) -> Option<FileId> {
+        self.file.as_ref().and_then(|file| file_id(&file.path))
+    }
+
     async fn if_alive(&self, mut open: Open<D>) -> Result<Open<D>, Failed> {
+        if open.of_file != self.file_now() {
+            // SQLite would go on with a file that was removed, while other processes lock in the
+            // one that took its place (<https://www.sqlite.org/howtocorrupt.html>, 4.1).
+            say_goodbye(open).await;
+            return self.open().await;
+        }
         if D::IS_FILE || open.answered_at.elapsed() < QUIET {
             return Ok(open);
         }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::batches::Batches;
 #[cfg(feature = "sqlite")]
 use super::changes::Changes;
-use super::connections::{Answer, Connections, Priority};
+use super::connections::{Answer, Connections, DatabaseFile, Priority};
 use super::database::{Database, RetryPolicy, SqlConfig};
 use super::durability::Durability;
 use super::errors::{Endpoint, Failed};
@@ -82,9 +82,11 @@ impl<D: Database> Tables<D> {
         };
         let process = Owner::unique();
         let scripts = Scripts::new::<D>(process, context.label.as_deref(), request_timeout);
+        let file = D::file(&config.options)
+            .map(|path| DatabaseFile::new(path, scripts.fill("create_tables", &[Args::default()])));
         Self {
             durability: Durability::unknown(D::DURABLE_WITH),
-            connections: Connections::new(&config, endpoint.clone()),
+            connections: Connections::new(&config, endpoint.clone(), file),
             quick: Quick::new::<D>(&scripts),
             scripts,
             batches: Batches::new::<D>(&config),
