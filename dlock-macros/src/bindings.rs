@@ -92,18 +92,19 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
     statements
 }
 
-/// Silences the lints about the statement, which the user has not written, and the warning about an
-/// unused name if the name is used elsewhere.
+/// Silences the lints about the statement, which the user has not written, and the warnings about an
+/// unused name or value if the name is used elsewhere.
 fn quiet(name: &str, elsewhere: &Mentions) -> TokenStream {
-    let unused = elsewhere.contains(name).then(|| quote!(unused_variables,));
-    quote! {
-        #[allow(
-            #unused
-            clippy::no_effect_underscore_binding,
-            clippy::shadow_same,
-            clippy::used_underscore_binding,
-        )]
-    }
+    let unused = elsewhere.contains(name).then(used_elsewhere);
+    // Each needless `allow` is an error where the user forbids its lint.
+    let underscore = name.starts_with('_').then(
+        || quote!(#[allow(clippy::no_effect_underscore_binding, clippy::used_underscore_binding)]),
+    );
+    quote!(#unused #underscore #[allow(clippy::shadow_same)])
+}
+
+fn used_elsewhere() -> TokenStream {
+    quote!(#[allow(unused_assignments, unused_variables)])
 }
 
 /// Marks each `let name = name;`, which macros write to move an argument into a future, as allowed
@@ -120,7 +121,7 @@ fn marked(group: &Group, elsewhere: &Mentions) -> Option<Group> {
     let mut changed = false;
     for (index, token) in tokens.iter().enumerate() {
         if moves(&tokens[index..]).is_some_and(|name| elsewhere.contains(&name)) {
-            output.extend(quote!(#[allow(unused_variables)]));
+            output.extend(used_elsewhere());
             changed = true;
         }
         let inside = match token {
@@ -197,11 +198,11 @@ mod tests {
         });
         let marked = already_moved(block, &Mentions::of(quote!(id, name)));
         let expected: Group = parse_quote!({
-            #[allow(unused_variables)]
+            #[allow(unused_assignments, unused_variables)]
             let mut id = id;
             {
                 let size = size;
-                #[allow(unused_variables)]
+                #[allow(unused_assignments, unused_variables)]
                 let name = name;
             }
         });

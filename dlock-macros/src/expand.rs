@@ -33,7 +33,7 @@
 //! in any function, in every edition. A plain block in its place would get a lint about unnecessary
 //! braces.
 
-use proc_macro2::{Group, Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
 use syn::Attribute;
 
@@ -70,6 +70,7 @@ fn locked(args: &Args, function: Function) -> TokenStream {
         visibility,
         mut signature,
         inner_attributes,
+        braces,
         form,
     } = function;
     let body = match form {
@@ -95,13 +96,17 @@ fn locked(args: &Args, function: Function) -> TokenStream {
             quote_spanned!(Span::mixed_site()=> #pin(#opening { #section }))
         }
     };
-    quote! {
-        #(#attributes)*
-        #visibility #signature {
-            #(#inner_attributes)*
-            #body
-        }
-    }
+    let body = in_braces(braces, quote!(#(#inner_attributes)* #body));
+    quote!(#(#attributes)* #visibility #signature #body)
+}
+
+/// The compiler takes code for the user's by the place of its braces: warnings about the function,
+/// and its lines in a report of test coverage, are lost otherwise
+/// (<https://github.com/tokio-rs/tracing/issues/1366>).
+fn in_braces(place: Span, code: TokenStream) -> Group {
+    let mut group = Group::new(Delimiter::Brace, code);
+    group.set_span(place);
+    group
 }
 
 /// The statements that take the lock, run the block and give the lock back.
@@ -134,20 +139,26 @@ fn section(
             })
         },
     };
+    let inside = quote_spanned! {span=>
+        #moves
+        #never_taken
+        match () {
+            () => #block
+        }
+    };
+    let inside = in_braces(block.span(), inside);
+    // A return value that borrows too little is reported where the user wrote its type.
+    let output = Ident::new("__dlock_output", returned.place());
     quote_spanned! {span=>
         #permits
         let __dlock_key = #key;
-        let __dlock_body = #opening {
-            #moves
-            #never_taken
-            match () {
-                () => #block
-            }
-        };
+        // What it returns may be a future, as of any function.
+        #[allow(clippy::async_yields_async)]
+        let __dlock_body = #opening #inside;
         #[allow(clippy::needless_update)]
         let __dlock_outcome = #run.await;
         match __dlock_outcome {
-            ::core::result::Result::Ok(__dlock_output) => __dlock_output,
+            ::core::result::Result::Ok(__dlock_output) => #output,
             ::core::result::Result::Err(#error) => #refused,
         }
     }

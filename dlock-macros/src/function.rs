@@ -2,7 +2,7 @@
 
 mod boxed;
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
@@ -18,6 +18,8 @@ pub(crate) struct Function {
     pub(crate) signature: Signature,
     /// The attributes inside the body's braces.
     pub(crate) inner_attributes: Vec<Attribute>,
+    /// Where the body's braces are.
+    pub(crate) braces: Span,
     pub(crate) form: Form,
 }
 
@@ -66,6 +68,7 @@ impl Function {
             ));
         }
         let (inner_attributes, block) = split_inner_attributes(body(input)?)?;
+        let braces = block.span();
         let form = if signature.asyncness.is_some() {
             Form::Async(block)
         } else if let Some(output) = boxed::output(&signature.output) {
@@ -78,6 +81,7 @@ impl Function {
             visibility,
             signature,
             inner_attributes,
+            braces,
             form,
         })
     }

@@ -1,6 +1,6 @@
 //! What an expression mentions, as far as its tokens show.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Spacing, TokenStream, TokenTree};
 use syn::LitStr;
 use syn::ext::IdentExt as _;
 
@@ -44,15 +44,21 @@ impl Mentions {
     fn walk(&mut self, tokens: TokenStream, in_macro: bool) {
         let mut after_bang = false;
         let mut formats = true;
-        for token in tokens {
-            let bang = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '!');
+        let mut dots = 0;
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            let is = |mark| matches!(&token, TokenTree::Punct(punct) if punct.as_char() == mark);
+            let (bang, dot) = (is('!'), is('.'));
             match token {
                 TokenTree::Group(group) => {
                     self.walk(group.stream(), in_macro || (after_bang && formats));
                 }
                 TokenTree::Ident(ident) => {
                     formats = !is_plain_macro(&ident);
-                    self.names.push(ident.unraw().to_string());
+                    // `.name` is a field or a method, and `name::` a module or a type.
+                    if dots != 1 && !tokens.peek().is_some_and(begins_path) {
+                        self.names.push(ident.unraw().to_string());
+                    }
                 }
                 TokenTree::Literal(literal) => {
                     if let Ok(text) = syn::parse2(TokenTree::from(literal).into()) {
@@ -67,8 +73,15 @@ impl Mentions {
                 TokenTree::Punct(_) => {}
             }
             after_bang = bang;
+            dots = if dot { dots + 1 } else { 0 };
         }
     }
+}
+
+/// Whether this is the first half of `::`. The colon of a type stands alone.
+fn begins_path(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(punct)
+        if punct.as_char() == ':' && punct.spacing() == Spacing::Joint)
 }
 
 /// Whether the macro of this name leaves the strings that it is given as they are.
@@ -110,6 +123,24 @@ mod tests {
         let mentions = Mentions::of(parse_quote!(format!("{sku:?}"), "<quantity.0>"));
         assert!(mentions.contains("sku"));
         assert!(mentions.lookalike("quantity").is_some());
+    }
+
+    #[test]
+    fn a_field_or_a_path_of_the_same_name_is_no_use() {
+        let other: TokenStream = parse_quote!(user.id + self.id() + id::new() + 1..2);
+        assert!(!Mentions::of(other).contains("id"));
+        for used in [
+            parse_quote!(user.name == id.name()),
+            parse_quote!(..id),
+            parse_quote!(0..id),
+            parse_quote!(0..=id),
+            parse_quote!(Order { id: id }),
+            parse_quote!(|id: ::std::string::String| ()),
+            parse_quote!(id as u32),
+        ] {
+            let used: TokenStream = used;
+            assert!(Mentions::of(used.clone()).contains("id"), "{used}");
+        }
     }
 
     #[test]

@@ -39,10 +39,15 @@ impl Returned {
         }
     }
 
+    /// Where it is written, for what the lock does with it.
+    pub(crate) fn place(&self) -> Span {
+        ours(self.span)
+    }
+
     /// A `return` that is never taken. It tells the compiler the type of the surrounding block
     /// before it reads the user's code.
     pub(crate) fn never_taken(&self, krate: &Crate) -> TokenStream {
-        let span = ours(self.span);
+        let span = self.place();
         let private = krate.private(span);
         let ty = &self.tokens;
         quote_spanned! {span=>
@@ -60,7 +65,7 @@ impl Returned {
         error: &Ident,
         on_error: Option<&Expr>,
     ) -> TokenStream {
-        let span = ours(self.span);
+        let span = self.place();
         let private = krate.private(span);
         let ty = &self.tokens;
         if let Some(on_error) = on_error {

@@ -1,4 +1,4 @@
-#![deny(warnings)]
+#![deny(warnings, unreachable_pub)]
 
 use dlock::{LockError, distributed_lock};
 
@@ -20,6 +20,15 @@ fn unused_in_the_body() -> bool {
 #[distributed_lock(key = "stock:<sku>")]
 async fn must_be_used(mut sku: u32) -> Result<u32, LockError> {
     Ok(sku)
+}
+
+mod private {
+    use super::*;
+
+    #[distributed_lock(key = "stock")]
+    pub async fn unreachable() -> Result<(), LockError> {
+        Ok(())
+    }
 }
 
 fn main() {

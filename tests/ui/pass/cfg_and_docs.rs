@@ -7,7 +7,7 @@ use crate::support::{ShopError, alone, held};
 /// Documented.
 #[doc(alias = "locked")]
 #[distributed_lock(key = "cfg:<there>")]
-#[must_use]
+#[must_use = "it may have failed"]
 #[inline]
 async fn cfg_arguments(
     #[cfg(test)] there: u32,

@@ -41,7 +41,7 @@ macro_rules! own_names {
 
 own_names!(
     /// Documented.
-    #[must_use]
+    #[must_use = "it may have failed"]
     pub(super) own
 );
 

@@ -46,6 +46,12 @@ async fn unit() {
     assert_eq!(held(), "job");
 }
 
+/// A task that goes on after the lock.
+#[distributed_lock(key = "worker", on_error = |error| tokio::spawn(async move { error.to_string() }))]
+async fn future_of_its_own() -> tokio::task::JoinHandle<String> {
+    tokio::spawn(std::future::ready(held()))
+}
+
 #[distributed_lock(key = "job", try, on_error = { let prefix = "never"; move |_| prefix.to_owned() })]
 async fn block() -> String {
     held()
@@ -79,6 +85,8 @@ async fn only_when_the_lock_was_not_had() {
         assert_eq!(error_type_of_another_crate().await.ok(), Some(1));
         assert_eq!(mentions_an_argument("a", 1).await, "1 job:a");
         assert_eq!(block().await, "job");
+        let told = future_of_its_own().await.await;
+        assert_eq!(told.expect("no panic"), "worker");
         unit().await;
         assert_eq!(evaluated_when_needed().await, 0);
 

@@ -27,6 +27,7 @@ async fn nothing(counter: &mut u32) {
 }
 
 #[distributed_lock(key = "optional", once = "1h", on_error = |_| None)]
+#[expect(clippy::ref_option)]
 async fn optional<T: Clone>(value: &Option<T>) -> Option<T> {
     value.clone()
 }

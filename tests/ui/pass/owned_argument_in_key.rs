@@ -31,6 +31,26 @@ async fn borrowed_by_an_expression(order: Order) -> Result<Order, ShopError> {
     Ok(order)
 }
 
+/// A field, a method and a module of the same name are no use of the argument, which has moved.
+#[distributed_lock(key = name)]
+async fn consumed_beside_a_field_of_its_name(
+    name: String,
+    user: User,
+) -> Result<String, ShopError> {
+    Ok(user.name)
+}
+
+struct User {
+    name: String,
+}
+
+/// The key has read the first value.
+#[distributed_lock(key = "page:<cursor>")]
+async fn assigned_before_it_is_read(mut cursor: u32) -> Result<u32, ShopError> {
+    cursor = held().len().try_into().unwrap_or(cursor);
+    Ok(cursor)
+}
+
 #[tokio::test]
 async fn the_key_comes_first() {
     let order = || Order {
@@ -38,6 +58,12 @@ async fn the_key_comes_first() {
         lines: vec![1, 2],
     };
     alone(async {
+        let user = User {
+            name: "Ada".to_owned(),
+        };
+        let name = consumed_beside_a_field_of_its_name("1".to_owned(), user).await;
+        assert_eq!(name, Ok("Ada".to_owned()));
+        assert_eq!(assigned_before_it_is_read(1).await, Ok(6));
         assert_eq!(moved(order()).await, Ok(("7".to_owned(), 2)));
         assert_eq!(moved_whole("7".to_owned()).await.as_deref(), Ok("7"));
         let shown = in_the_key_only("7".to_owned(), 1).await;
