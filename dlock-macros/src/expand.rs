@@ -33,13 +33,13 @@
 //! in any function, in every edition. A plain block in its place would get a lint about unnecessary
 //! braces.
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
 use syn::Attribute;
 
 use crate::args::Args;
 use crate::bindings::{self, Uses};
-use crate::function::{Boxed, Form, Function};
+use crate::function::{Boxed, Form, Function, in_braces};
 use crate::mentions::Mentions;
 use crate::returns::{self, Returned};
 
@@ -98,15 +98,6 @@ fn locked(args: &Args, function: Function) -> TokenStream {
     };
     let body = in_braces(braces, quote!(#(#inner_attributes)* #body));
     quote!(#(#attributes)* #visibility #signature #body)
-}
-
-/// The compiler takes code for the user's by the place of its braces: warnings about the function,
-/// and its lines in a report of test coverage, are lost otherwise
-/// (<https://github.com/tokio-rs/tracing/issues/1366>).
-fn in_braces(place: Span, code: TokenStream) -> Group {
-    let mut group = Group::new(Delimiter::Brace, code);
-    group.set_span(place);
-    group
 }
 
 /// The statements that take the lock, run the block and give the lock back.

@@ -201,7 +201,14 @@ fn split_inner_attributes(block: Group) -> syn::Result<(Vec<Attribute>, Group)> 
     if attributes.is_empty() {
         return Ok((attributes, block));
     }
-    let mut rest = Group::new(Delimiter::Brace, rest);
-    rest.set_span(block.span());
-    Ok((attributes, rest))
+    Ok((attributes, in_braces(block.span(), rest)))
+}
+
+/// The compiler takes code for the user's by the place of its braces: warnings about the function,
+/// and its lines in a report of test coverage, are lost otherwise
+/// (<https://github.com/tokio-rs/tracing/issues/1366>).
+pub(crate) fn in_braces(place: Span, code: TokenStream) -> Group {
+    let mut group = Group::new(Delimiter::Brace, code);
+    group.set_span(place);
+    group
 }

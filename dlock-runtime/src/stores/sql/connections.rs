@@ -102,7 +102,7 @@ fn file_id(path: &Path) -> Option<FileId> {
     Some((file.dev(), file.ino()))
 }
 
-/// SQLite keeps others from removing a file that it uses.
+/// On Windows, nobody can remove a file that SQLite has open.
 #[cfg(not(unix))]
 fn file_id(_: &Path) -> Option<FileId> {
     None
